@@ -1,0 +1,37 @@
+"""Generalised advantage estimation.
+
+Shapes: B batch, T token.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def gae(
+    rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """Advantages and value targets (returns) of right-padded responses; both 0 outside the mask.
+
+        delta_t = r_t + gamma V_{t+1} - V_t
+        A_t     = delta_t + gamma lam A_{t+1}
+        R_t     = A_t + V_t
+
+    (Schulman et al. 2015, arXiv:1506.02438, equations 11-16). The response ends at its last token: V and A
+    after it are 0.
+    """
+    mask_BT = mask_BT.bool()
+    values_BT = torch.where(mask_BT, values_BT, 0.0)
+    rewards_BT = torch.where(mask_BT, rewards_BT, 0.0)
+    advantages_BT = torch.zeros_like(values_BT)
+    next_advantage_B = values_BT.new_zeros(values_BT.shape[0])
+    next_value_B = next_advantage_B
+    for t in reversed(range(values_BT.shape[1])):
+        delta_B = rewards_BT[:, t] + gamma * next_value_B - values_BT[:, t]
+        # Only matters where the mask starts late: the token before it must not get the first value as a gain.
+        next_advantage_B = torch.where(mask_BT[:, t], delta_B + gamma * lam * next_advantage_B, 0.0)
+        next_value_B = values_BT[:, t]
+        advantages_BT[:, t] = next_advantage_B
+    return advantages_BT, advantages_BT + values_BT

@@ -1,0 +1,327 @@
+"""Putting a run together: from a config to a loop that is ready to go.
+
+    Ingredients (nothing written)  ->  run directory  ->  reference  ->  version 1 of the ensemble  ->  OnlineLoop
+
+All checks of the user's input happen in `gather`, before the first byte is written. Each stage that has been
+finished is found on disk again, so a run cut short in preparation goes on from there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.collecting import Collecting
+from holdfast.config import Config
+from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
+from holdfast.control.limit import KLLimit
+from holdfast.control.plateau import Plateau
+from holdfast.control.schedule import LearningRate
+from holdfast.control.triggers import RefreshTriggers
+from holdfast.errors import HoldfastError
+from holdfast.loop import Observer, OnlineLoop, sampling_of
+from holdfast.models.codec import Codec, plain_text
+from holdfast.models.load import load_causal_lm
+from holdfast.models.policy import Policy
+from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
+from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
+from holdfast.ppo import PPO
+from holdfast.preferences.formats import read_preferences
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import LabelledComparison
+from holdfast.randomness import Cursor, Streams, derive_seed, generator
+from holdfast.refreshing import Refreshing
+from holdfast.reward.ensemble import Ensemble, VersionStore
+from holdfast.reward.rewarding import Rewarding
+from holdfast.rollout.sampler import Rollout, sample
+from holdfast.rundir import RunDirectory, write_model_directory
+from holdfast.sft import fine_tune
+from holdfast.track.progress import Progress
+from holdfast.track.sinks import Sink, open_sinks
+from holdfast.track.tracker import Tracker
+from holdfast.worlds.protocol import Task
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """Everything a run needs, in memory and checked against each other."""
+
+    config: Config
+    task: Task
+    lm: Any
+    codec: Codec
+    imported: Sequence[LabelledComparison]
+
+
+def gather(
+    config: Config, task: Task, policy_directory: Path | None = None, ensemble_given: bool = False
+) -> Ingredients:
+    """Load model and data and refuse what cannot work; writes nothing."""
+    set_up_torch(config)
+    directory = policy_directory or (
+        Path(config.policy.path) if config.policy.path else task.policy_directory
+    )
+    if directory is None:
+        lm, codec = build_tiny(config, task)
+    else:
+        lm, codec = load_causal_lm(directory)
+    imported = read_preferences(Path(config.data.preferences)) if config.data.preferences else []
+    check_labels(config, task, len(imported), ensemble_given)
+    check_lengths(config, task, codec, Policy(lm).context)
+    return Ingredients(config, task, lm.to(config.run.device), codec, imported)
+
+
+def set_up_torch(config: Config) -> None:
+    """Threads, device and determinism."""
+    try:
+        torch.empty(1, device=config.run.device)
+    except (RuntimeError, AssertionError) as error:
+        raise HoldfastError(
+            f"run.device is {config.run.device!r}, which torch cannot use here; try cpu."
+        ) from error
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def build_tiny(config: Config, task: Task) -> tuple[Any, Codec]:
+    """The built-in policy over the words of the task's own texts."""
+    texts = [plain_text(p) for p in (*task.prompts, *task.heldout_prompts)]
+    texts += [text for d in task.demonstrations for text in (plain_text(d.prompt), d.response)]
+    if not task.demonstrations:
+        raise HoldfastError(
+            f"The world {task.name} has no demonstrations to teach a fresh model with; give a trained one with --policy DIR."
+        )
+    if config.sft.epochs == 0:
+        raise HoldfastError(
+            "sft.epochs is 0, but the built-in policy knows nothing yet; train it or give --policy DIR."
+        )
+    p = config.policy
+    tokenizer = word_tokenizer(texts)
+    shape = TinyShape(p.hidden, p.layers, p.heads, p.feed_forward, p.context)
+    lm = tiny_llama(len(tokenizer), shape, derive_seed(config.run.seed, "policy"))
+    return lm, Codec(tokenizer)
+
+
+def check_labels(config: Config, task: Task, imported: int, ensemble_given: bool) -> None:
+    available = imported + (config.reward.initial_comparisons if task.labeller else 0)
+    if not ensemble_given and available < 2:
+        raise HoldfastError(
+            f"A reward model needs at least 2 labelled comparisons, and there {'is' if available == 1 else 'are'} {available}: "
+            "raise reward.initial_comparisons, set data.preferences, or give a labeller with world.labeller."
+        )
+
+
+def check_lengths(config: Config, task: Task, codec: Codec, context: int | None) -> None:
+    """Every prompt and a full answer have to fit the model's context."""
+    if context is None:
+        return
+    room = context - config.rollout.max_new_tokens
+    if room < 1:
+        raise HoldfastError(
+            f"rollout.max_new_tokens is {config.rollout.max_new_tokens}, but the model's context is only {context} tokens."
+        )
+    for prompt in (*task.prompts, *task.heldout_prompts):
+        length = len(codec.encode_prompt(prompt))
+        if length > room:
+            raise HoldfastError(
+                f"The prompt {plain_text(prompt)[:40]!r} has {length} tokens; with rollout.max_new_tokens = "
+                f"{config.rollout.max_new_tokens} the model's context of {context} leaves {room}. Shorten it or drop it."
+            )
+
+
+@dataclass
+class Assembly:
+    """A run directory with its open files; `close` when done."""
+
+    run: RunDirectory
+    loop: OnlineLoop
+    resources: ExitStack
+
+    def close(self) -> None:
+        self.resources.close()
+
+
+def prepare_reference(
+    ingredients: Ingredients, run: RunDirectory, tracker: Tracker, progress: Progress
+) -> Any:
+    """Supervised fine-tuning, or the reference that an earlier attempt has finished."""
+    config, task, codec = ingredients.config, ingredients.task, ingredients.codec
+    if run.reference.is_dir():
+        return load_causal_lm(run.reference)[0].to(config.run.device)
+    lm = ingredients.lm
+    if config.sft.epochs and task.demonstrations:
+        loss = fine_tune(
+            Policy(lm),
+            codec,
+            task.demonstrations,
+            config.sft,
+            config.policy.micro_batch_tokens,
+            generator(config.run.seed, "sft"),
+            progress,
+        )
+        tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=len(task.demonstrations))
+    save_model(run.reference, lm, codec)
+    return lm
+
+
+def save_model(directory: Path, lm: Any, codec: Codec) -> None:
+    """A directory that `AutoModelForCausalLM.from_pretrained` loads, tokenizer included."""
+
+    def write(temporary: Path) -> None:
+        lm.save_pretrained(temporary, safe_serialization=True)
+        codec.tokenizer.save_pretrained(temporary)
+
+    write_model_directory(directory, write)
+
+
+def assemble(
+    ingredients: Ingredients,
+    run: RunDirectory,
+    progress: Progress,
+    observers: Sequence[Observer] = (),
+    stop_requested: Callable[[], bool] = lambda: False,
+    ensemble_from: Path | None = None,
+) -> Assembly:
+    """Prepare what is missing (reference, first ensemble) and build the loop, restored to the newest checkpoint."""
+    config = ingredients.config
+    with ExitStack() as stack:
+        sinks: list[Sink] = open_sinks(config.track.sinks, run.path, config.track.project, run.name)
+        tracker = Tracker(run.path, sinks)
+        stack.callback(tracker.close)
+        store = stack.enter_context(PreferenceStore.open(run.database_url(config)))
+        checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
+        resuming = bool(checkpoints.names())
+        if not resuming:
+            start_afresh(tracker, observers)
+        reference_lm = prepare_reference(ingredients, run, tracker, progress)
+        loop = build_loop(
+            ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
+        )
+        if resuming:
+            loaded = checkpoints.load_newest()
+            loop.restore(loaded.snapshot)
+            for sentence in loaded.skipped:
+                loop.event("checkpoint_skipped", reason=sentence)
+            loop.event("resumed", checkpoint=loaded.name)
+        else:
+            first_ensemble(loop, ingredients, reference_lm, ensemble_from)
+        return Assembly(run, loop, stack.pop_all())
+
+
+def start_afresh(tracker: Tracker, observers: Sequence[Observer]) -> None:
+    """Nothing was committed yet: rows of an earlier, cut attempt at preparation go, its events stay."""
+    tracker.rewind({**tracker.offsets(), "metrics": 0, "samples": 0})
+    for observer in observers:
+        observer.rewind(-1)
+
+
+def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any, given: Path | None) -> None:
+    """Version 1: given, found finished from an earlier attempt, or trained on the first labels."""
+    refreshing, collecting = loop.refreshing, loop.collecting
+    if given is not None:
+        VersionStore(given).load_newest_into(loop.rewarding.ensemble)
+        refreshing.versions.save(loop.rewarding.ensemble)
+        return
+    if refreshing.versions.exists(1):
+        refreshing.versions.load_into(loop.rewarding.ensemble, 1)
+        return
+    if ingredients.imported:
+        collecting.store.add_comparisons([item.comparison for item in ingredients.imported])
+        collecting.store.add_labels([label for item in ingredients.imported for label in item.labels])
+    collecting.collect_initial(
+        ingredients.config.reward.initial_comparisons, loop.reference, loop.sample, loop.streams
+    )
+    outcome = refreshing.first_version(loop.streams)
+    loop.tracker.event(
+        0, 0, "ensemble_trained", version=outcome.version, labels=outcome.labels, loss=outcome.loss,
+        train_accuracy=outcome.train_accuracy, holdout_accuracy=outcome.holdout_accuracy,
+    )  # fmt: skip
+
+
+def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
+    """K members on copies of the reference's trunk, each with a head of its own."""
+    members = [
+        RewardModel(trunk_of(lm), derive_seed(config.run.seed, "reward head", k)).to(config.run.device)
+        for k in range(config.reward.members)
+    ]
+    return Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
+
+
+def controller_of(config: Config) -> KLController:
+    kl = config.kl
+    if kl.controller == "fixed":
+        return FixedKL(kl.beta)
+    if kl.controller == "adaptive":
+        return AdaptiveKL(kl.beta, kl.target, kl.horizon)
+    return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling, kl.horizon)
+
+
+def build_loop(
+    ingredients: Ingredients,
+    run: RunDirectory,
+    reference_lm: Any,
+    store: PreferenceStore,
+    tracker: Tracker,
+    checkpoints: CheckpointStore,
+    progress: Progress,
+    observers: Sequence[Observer],
+    stop_requested: Callable[[], bool],
+) -> OnlineLoop:
+    """Every collaborator of the loop, in its starting state."""
+    config, task, codec = ingredients.config, ingredients.task, ingredients.codec
+    seed, device = config.run.seed, config.run.device
+    with_head = config.ppo.advantage == "gae" and config.policy.critic == "head"
+    with_critic = config.ppo.advantage == "gae" and config.policy.critic == "model"
+    reference = Policy(reference_lm)
+    policy = Policy(copy.deepcopy(reference_lm), value_head=with_head).to(device)
+    critic = CriticModel(trunk_of(reference_lm)).to(device) if with_critic else None
+    ensemble = build_ensemble(config, reference_lm, codec)
+
+    def reference_answers(prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+        return sample(reference, prompts, sampling_of(config), codec.eos_id, codec.pad_id, rng)
+
+    rows = Cursor(len(task.prompts), seed, "standardise").take(config.reward.standardise_samples)
+    standard = reference_answers(
+        [codec.encode_prompt(task.prompts[i]) for i in rows], generator(seed, "standardise")
+    )
+    return OnlineLoop(
+        config=config,
+        codec=codec,
+        prompts=task.prompts,
+        fixed_prompts=list(task.heldout_prompts[: config.track.samples]),
+        policy=policy,
+        reference=reference,
+        ppo=PPO(
+            policy, critic, config.ppo, config.kl, config.rollout.temperature, config.policy.micro_batch_tokens, codec.pad_id
+        ),
+        rewarding=Rewarding(ensemble, config.reward, reference_answers),
+        collecting=Collecting(
+            run.name, codec, task.prompts, store, task.labeller, ensemble, config.preferences,
+            Cursor(len(task.prompts), seed, "collect"),
+        ),
+        refreshing=Refreshing(
+            ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
+            standard.prompts, standard.responses, progress,
+        ),
+        controller=controller_of(config),
+        limit=KLLimit(config.kl.hard_limit or None),
+        learning_rate=LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps, config.ppo.lr_decay, config.ppo.lr_floor),
+        plateau=Plateau(config.ppo.plateau_window, config.ppo.plateau_tolerance),
+        triggers=RefreshTriggers(
+            config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze
+        ),
+        streams=Streams(seed),
+        tracker=tracker,
+        checkpoints=checkpoints,
+        progress=progress,
+        observers=observers,
+        stop_requested=stop_requested,
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""Collecting comparisons: which answers people are asked about, and where their labels go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.config.schema import PreferencesConfig
+from holdfast.errors import HoldfastError
+from holdfast.models.codec import Codec
+from holdfast.models.policy import Policy
+from holdfast.preferences.selection import select_disagreement, select_random
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import Comparison, Labeller, Prompt, Provenance, Response
+from holdfast.randomness import Cursor, Streams
+from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.training import Pair, pair_margins
+from holdfast.rollout.sampler import Rollout
+
+Sample = Callable[[Policy, list[list[int]], torch.Generator], Rollout]
+
+
+@dataclass
+class Collecting:
+    """Samples pairs of answers, selects some, has them labelled, and stores both.
+
+    Ids follow from run and round, and both sides of the store are idempotent: a round redone after a crash asks
+    nobody twice and loses nothing.
+    """
+
+    run_name: str
+    codec: Codec
+    prompts: Sequence[Prompt]
+    store: PreferenceStore
+    labeller: Labeller | None
+    ensemble: Ensemble
+    config: PreferencesConfig
+    cursor: Cursor
+
+    def collect(self, round: int, policy: Policy, sample: Sample, streams: Streams) -> int:
+        """A round's comparisons from the current policy; returns how many were labelled."""
+        count = self.config.per_round
+        if self.labeller is None or count == 0:
+            return 0
+        choosy = self.config.selection == "disagreement"
+        candidates = self._candidates(
+            round, count * (self.config.candidates if choosy else 1), policy, sample, streams["collect"]
+        )
+        if choosy:
+            chosen = select_disagreement(
+                pair_margins(self.ensemble, [self._pair(c) for c in candidates]), count
+            )
+        else:
+            chosen = select_random(len(candidates), count, streams["collect"])
+        return self.ask([candidates[i] for i in chosen])
+
+    def collect_initial(self, count: int, reference: Policy, sample: Sample, streams: Streams) -> int:
+        """Comparisons of the reference's answers, for version 1 of the ensemble. Uses streams of its own."""
+        if self.labeller is None or count == 0:
+            return 0
+        return self.ask(self._candidates(0, count, reference, sample, streams["collect initial"]))
+
+    def ask(self, comparisons: Sequence[Comparison]) -> int:
+        """Store the comparisons, then their labels."""
+        assert self.labeller is not None
+        self.store.add_comparisons(comparisons)
+        labels = self.labeller.label(comparisons)
+        asked = {c.id for c in comparisons}
+        if any(label.comparison_id not in asked for label in labels):
+            raise HoldfastError(
+                f"The labeller {self.labeller.name} answered a comparison it was not asked about."
+            )
+        self.store.add_labels(labels)
+        return len(labels)
+
+    def _candidates(
+        self, round: int, count: int, policy: Policy, sample: Sample, rng: torch.Generator
+    ) -> list[Comparison]:
+        rows = self.cursor.take(count)
+        prompts = [self.codec.encode_prompt(self.prompts[i]) for i in rows]
+        seed = rng.initial_seed()
+        a, b = sample(policy, prompts, rng), sample(policy, prompts, rng)
+        origin = Provenance("reference" if round == 0 else f"round-{round - 1:04d}", round, seed % 2**31)
+
+        def response(rollout: Rollout, i: int) -> Response:
+            ids = rollout.responses[i]
+            return Response(self.codec.decode(ids), origin, tuple(ids), rollout.finished[i])
+
+        return [
+            Comparison(
+                f"{self.run_name}/r{round:04d}-{n:05d}",
+                self.prompts[i],
+                response(a, n),
+                response(b, n),
+                round,
+            )
+            for n, i in enumerate(rows)
+        ]
+
+    def _pair(self, comparison: Comparison) -> Pair:
+        return Pair(
+            prompt=self.codec.encode_prompt(comparison.prompt),
+            a=list(comparison.a.token_ids or ()),
+            b=list(comparison.b.token_ids or ()),
+            share_a=0.5,
+            round=comparison.round,
+        )

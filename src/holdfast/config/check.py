@@ -1,0 +1,62 @@
+"""What a setting alone cannot know: settings that do not fit each other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from holdfast.config.schema import Config
+from holdfast.errors import HoldfastError
+
+
+def check(config: Config) -> Config:
+    """Limits of each setting, then the settings against each other. Returns the config for chaining."""
+    for section in dataclasses.fields(config):
+        values = getattr(config, section.name)
+        for item in dataclasses.fields(values):
+            _check_limits(f"{section.name}.{item.name}", getattr(values, item.name), item.metadata)
+    _check_together(config)
+    return config
+
+
+def _check_limits(name: str, value: object, limits: dict[str, float | None] | object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not hasattr(limits, "get"):
+        return
+    low, above, high = limits.get("low"), limits.get("above"), limits.get("high")
+    if value != value or value in (float("inf"), float("-inf")):
+        raise HoldfastError(f"{name} is {value}, but it has to be a finite number.")
+    if low is not None and value < low:
+        raise HoldfastError(f"{name} is {value}, but it has to be at least {low:g}.")
+    if above is not None and value <= above:
+        raise HoldfastError(f"{name} is {value}, but it has to be greater than {above:g}.")
+    if high is not None and value > high:
+        raise HoldfastError(f"{name} is {value}, but it may be at most {high:g}.")
+
+
+def _check_together(c: Config) -> None:
+    if c.policy.hidden % c.policy.heads:
+        raise HoldfastError(
+            f"policy.hidden is {c.policy.hidden}, which does not divide by policy.heads = {c.policy.heads}."
+        )
+    if c.ppo.advantage != "gae" and c.ppo.samples_per_prompt < 2:
+        raise HoldfastError(
+            f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: set ppo.samples_per_prompt to 2 or more."
+        )
+    if c.ppo.minibatches > c.ppo.batch * c.ppo.samples_per_prompt:
+        raise HoldfastError(
+            f"ppo.minibatches is {c.ppo.minibatches}, more than the {c.ppo.batch * c.ppo.samples_per_prompt} answers of a step."
+        )
+    if c.kl.controller != "fixed" and c.kl.beta <= 0:
+        raise HoldfastError(
+            f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0."
+        )
+    if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.budget_start:
+        raise HoldfastError("kl.budget_ceiling is below kl.budget_start: raise the one or lower the other.")
+    if any(first < 1 or last < first for first, last in c.refresh.freeze):
+        raise HoldfastError(
+            "refresh.freeze has a span that ends before it begins; write spans as [first, last] rounds."
+        )
+    for sink in c.track.sinks:
+        if sink not in ("tensorboard", "wandb", "trackio"):
+            raise HoldfastError(f"track.sinks names {sink!r}; the sinks are tensorboard, wandb and trackio.")
+    if len(set(c.track.sinks)) != len(c.track.sinks):
+        raise HoldfastError("track.sinks names a sink twice; name each once.")

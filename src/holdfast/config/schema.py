@@ -1,0 +1,245 @@
+"""Every setting of a run, with its meaning, its default and its limits. `holdfast init` writes this as TOML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+def setting(
+    default: Any, doc: str, *, low: float | None = None, above: float | None = None, high: float | None = None
+) -> Any:
+    """A field with its documentation and limits: `low` <= value <= `high`, value > `above`."""
+    metadata = {"doc": doc, "low": low, "above": above, "high": high}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The run itself."""
+
+    seed: int = setting(0, "every random draw of the run follows from this number", low=0)
+    rounds: int = setting(8, "rounds of collect, label, refresh, optimise", low=1)
+    steps_per_round: int = setting(10, "PPO steps in a round", low=1)
+    device: str = setting("cpu", "cpu, cuda, or any other torch device")
+    threads: int = setting(0, "CPU threads; 0 leaves the choice to torch", low=0)
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """The task: prompts, demonstrations and whoever answers comparisons."""
+
+    name: str = setting("concierge", "concierge (built in), files (your own data), or path/to/file.py:Class")
+    options: dict[str, Any] = setting({}, "keyword arguments for the world's class")
+    labeller: str = setting("", "path/to/file.py:Class of a labeller to use instead of the world's")
+    label_noise: float = setting(
+        0.15, "share of answers that a simulated labeller gets wrong by chance", low=0.0, high=1.0
+    )
+    label_temperature: float = setting(0.2, "how much close calls blur for a simulated labeller", low=0.0)
+    length_bias: float = setting(0.0, "how much a simulated labeller likes each word, in gold units")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Your own files, for world.name = "files"; JSONL or Parquet, prompts also as .txt."""
+
+    prompts: str = setting("", "prompts to train on, one `prompt` each")
+    heldout_prompts: str = setting(
+        "", "prompts for samples and measurement; empty takes a tenth of the prompts"
+    )
+    demonstrations: str = setting("", "`prompt` and `completion` pairs for supervised fine-tuning")
+    preferences: str = setting(
+        "", "`prompt`, `chosen`, `rejected` rows that join the label store at the start"
+    )
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The model that is trained."""
+
+    path: str = setting(
+        "", "a Hugging Face causal-LM directory; empty takes the world's own or builds a small Llama"
+    )
+    hidden: int = setting(96, "built-in Llama: hidden size", low=8)
+    layers: int = setting(2, "built-in Llama: layers", low=1)
+    heads: int = setting(8, "built-in Llama: attention heads", low=1)
+    feed_forward: int = setting(256, "built-in Llama: feed-forward size", low=8)
+    context: int = setting(160, "built-in Llama: longest sequence", low=16)
+    critic: Literal["head", "model"] = setting(
+        "head", "value head on the policy's trunk, or a model of its own"
+    )
+    micro_batch_tokens: int = setting(8192, "padded tokens per forward and backward pass", low=64)
+
+
+@dataclass(frozen=True)
+class SFTConfig:
+    """Supervised fine-tuning on demonstrations; the result is the reference."""
+
+    epochs: int = setting(2, "passes over the demonstrations; 0 takes the policy as it is", low=0)
+    lr: float = setting(4e-3, "peak learning rate; linear warm-up, then linear decay", above=0.0)
+    warmup_steps: int = setting(30, "updates until the peak", low=0)
+    batch: int = setting(16, "demonstrations per update", low=1)
+    max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", above=0.0)
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """How answers are sampled."""
+
+    max_new_tokens: int = setting(64, "longest answer, in tokens", low=1)
+    temperature: float = setting(1.0, "sampling temperature", above=0.0)
+    top_p: float = setting(
+        1.0, "keep the smallest set of tokens with this much probability", above=0.0, high=1.0
+    )
+    top_k: int = setting(0, "keep the k likeliest tokens; 0 keeps all", low=0)
+    max_batch: int = setting(256, "rows decoded at once", low=1)
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """The reward ensemble and how its scores become one reward."""
+
+    members: int = setting(3, "reward models in the ensemble", low=1)
+    aggregation: Literal["mean", "median", "worst", "uncertainty", "agreement"] = setting(
+        "uncertainty", "mean, median, worst case, mean minus lambda times variance, or only what all agree on"
+    )
+    uncertainty_lambda: float = setting(0.1, "lambda of aggregation = uncertainty", low=0.0)
+    initial_comparisons: int = setting(
+        1000, "comparisons of the reference's answers to label at the start", low=0
+    )
+    holdout: float = setting(0.1, "share of comparisons that never train, for measuring", low=0.0, high=0.5)
+    epochs: int = setting(2, "passes over the labels for version 1", low=1)
+    lr: float = setting(5e-4, "peak learning rate for version 1", above=0.0)
+    warmup_steps: int = setting(10, "updates until the peak", low=0)
+    batch: int = setting(32, "comparisons per update", low=1)
+    bootstrap: bool = setting(True, "each member trains on its own bootstrap sample of the labels")
+    margin: float = setting(0.0, "Bradley-Terry margin", low=0.0)
+    label_smoothing: float = setting(0.0, "share of labels assumed wrong by the loss", low=0.0, high=0.49)
+    centring: float = setting(0.01, "weight of the squared sum of a pair's scores", low=0.0)
+    max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", above=0.0)
+    standardise_samples: int = setting(128, "reference answers on which members are standardised", low=8)
+    shaping: Literal["none", "sigmoid"] = setting(
+        "none", "sigmoid: the reward is sigmoid(score - score of a reference answer to the prompt), bounded"
+    )
+    length_penalty: float = setting(0.0, "taken off for each response token", low=0.0)
+    unfinished_penalty: float = setting(1.0, "taken off an answer that does not end", low=0.0)
+
+
+@dataclass(frozen=True)
+class RefreshConfig:
+    """When and how the ensemble is fine-tuned on new labels."""
+
+    every_rounds: int = setting(1, "refresh every N rounds; 0 never for this reason", low=0)
+    kl_since: float = setting(
+        0.0, "refresh after this much KL since the last one; 0 never for this reason", low=0.0
+    )
+    on_plateau: bool = setting(False, "refresh when the reward has stopped rising")
+    freeze: tuple[tuple[int, int], ...] = setting(
+        (), "spans of rounds [from, to] in which nothing is refreshed"
+    )
+    epochs: int = setting(1, "passes over the replay mix", low=1)
+    lr: float = setting(3e-4, "peak learning rate of a refresh", above=0.0)
+    warmup_steps: int = setting(5, "updates until the peak", low=0)
+    old_per_new: float = setting(
+        2.0, "older labels replayed for each new one, over all policy generations", low=0.0
+    )
+
+
+@dataclass(frozen=True)
+class PreferencesConfig:
+    """Comparisons and labels."""
+
+    url: str = setting("", "database URL; empty keeps run.db in the run directory")
+    per_round: int = setting(100, "comparisons to label in a round", low=0)
+    selection: Literal["random", "disagreement"] = setting("random", "which candidate pairs are labelled")
+    candidates: int = setting(
+        2, "candidate pairs sampled for each one labelled, for selection = disagreement", low=1
+    )
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Optimising the policy against the ensemble."""
+
+    batch: int = setting(64, "prompts in a step", low=1)
+    samples_per_prompt: int = setting(1, "answers to each prompt; at least 2 for rloo and grpo", low=1)
+    advantage: Literal["gae", "rloo", "grpo"] = setting("gae", "how credit is assigned")
+    epochs: int = setting(3, "passes over a step's answers", low=1)
+    minibatches: int = setting(2, "updates in a pass", low=1)
+    lr: float = setting(3e-4, "learning rate after warm-up", above=0.0)
+    lr_warmup_steps: int = setting(5, "steps until the full learning rate", low=0)
+    lr_decay: float = setting(0.7, "factor each time the policy has settled", above=0.0, high=1.0)
+    lr_floor: float = setting(0.1, "the learning rate never falls below this share", low=0.0, high=1.0)
+    plateau_window: int = setting(8, "steps in a window of the plateau test", low=2)
+    plateau_tolerance: float = setting(
+        1.0, "standard errors the reward has to rise by, window on window", low=0.0
+    )
+    clip: float = setting(0.2, "ratio clipping", above=0.0)
+    value_clip: float = setting(0.2, "value clipping", above=0.0)
+    value_coef: float = setting(0.1, "weight of the value loss", low=0.0)
+    gamma: float = setting(1.0, "discount", above=0.0, high=1.0)
+    lam: float = setting(0.95, "lambda of GAE", low=0.0, high=1.0)
+    whiten: bool = setting(True, "whiten advantages")
+    epoch_kl_stop: float = setting(
+        0.0, "end a step's passes when KL per token to its start exceeds this; 0 never", low=0.0
+    )
+    max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", above=0.0)
+    max_skipped: int = setting(5, "non-finite steps in a row that end the run", low=1)
+
+
+@dataclass(frozen=True)
+class KLConfig:
+    """How far the policy may go from the reference."""
+
+    controller: Literal["fixed", "adaptive", "budget"] = setting("budget", "how beta is set")
+    beta: float = setting(0.05, "KL coefficient, or where it starts", low=0.0)
+    target: float = setting(6.0, "adaptive: KL to the reference to hold, in nats per answer", above=0.0)
+    horizon: float = setting(512.0, "adaptive and budget: answers over which beta reacts", above=0.0)
+    budget_start: float = setting(3.0, "budget: KL allowed with no labels", above=0.0)
+    budget_per_1000_labels: float = setting(4.0, "budget: KL added by each thousand labels", low=0.0)
+    budget_ceiling: float = setting(15.0, "budget: never more than this", above=0.0)
+    hard_limit: float = setting(0.0, "KL to the reference that ends a round early; 0 for none", low=0.0)
+    placement: Literal["reward", "loss"] = setting(
+        "reward", "KL is taken off the reward or added to the loss"
+    )
+    estimator: Literal["k1", "k2", "k3"] = setting("k1", "estimator of the KL that is penalised")
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What is kept to resume from."""
+
+    every_steps: int = setting(
+        0, "also save every n steps within a round; 0 saves after each round only", low=0
+    )
+    keep: int = setting(2, "complete checkpoints kept", low=2)
+
+
+@dataclass(frozen=True)
+class TrackConfig:
+    """What is written while the run goes on."""
+
+    sinks: tuple[str, ...] = setting((), "more places for metrics: tensorboard, wandb, trackio")
+    project: str = setting("holdfast", "project name for wandb and trackio")
+    samples: int = setting(12, "held-out prompts answered after every round for the report", low=0)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run."""
+
+    run: RunConfig = field(default_factory=RunConfig)
+    world: WorldConfig = field(default_factory=WorldConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    sft: SFTConfig = field(default_factory=SFTConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    refresh: RefreshConfig = field(default_factory=RefreshConfig)
+    preferences: PreferencesConfig = field(default_factory=PreferencesConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    kl: KLConfig = field(default_factory=KLConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)

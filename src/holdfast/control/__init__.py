@@ -1,0 +1,1 @@
+"""What steers a run: KL controllers and the KL account, learning rates, and when to refresh the ensemble."""

@@ -1,0 +1,65 @@
+"""Whether a noisy curve has stopped rising."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import fmean, variance
+
+from holdfast.control.state import JSON, State, check_kind, read_list
+from holdfast.errors import HoldfastError
+
+
+class Plateau:
+    """Compares the last `window` values with the `window` before them.
+
+        rise = mean(new) - mean(old)
+        se   = sqrt((var(new) + var(old)) / window)          variances unbiased
+        settled when rise <= tolerance * se
+
+    The curve has settled when its rise is not more than noise explains; a falling curve has settled too.
+    Under independent noise and with tolerance 1, a flat curve is called settled at about 84% of looks, and
+    a rise is seen once it gains more than `se` per window: a longer window sees a slower rise. Fewer than 2
+    * window values are never settled.
+    """
+
+    def __init__(self, window: int, tolerance: float = 1.0) -> None:
+        if window < 2:
+            raise HoldfastError(f"The plateau's window is {window}; set it to 2 or more.")
+        if not (math.isfinite(tolerance) and tolerance >= 0):
+            raise HoldfastError(f"The plateau's tolerance is {tolerance}; set it to 0 or above.")
+        self._window = window
+        self._tolerance = tolerance
+        self._values: deque[float] = deque(maxlen=2 * window)
+
+    def add(self, value: float) -> None:
+        """Take in the value of one step."""
+        if not math.isfinite(value):
+            raise ValueError(f"A value of {value} cannot be part of a trend; drop the step instead.")
+        self._values.append(value)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the curve has stopped rising."""
+        if len(self._values) < 2 * self._window:
+            return False
+        values = list(self._values)
+        old, new = values[: self._window], values[self._window :]
+        error = math.sqrt((variance(new) + variance(old)) / self._window)
+        return fmean(new) - fmean(old) <= self._tolerance * error
+
+    def reset(self) -> None:
+        """Forget every value: the curve starts afresh, as after a refresh or a rollback."""
+        self._values.clear()
+
+    def state(self) -> State:
+        return {"kind": "plateau", "values": list(self._values)}
+
+    def restore(self, state: dict[str, JSON]) -> None:
+        check_kind(state, "plateau")
+        values = [value for value in read_list(state, "values") if isinstance(value, int | float)]
+        if len(values) != len(read_list(state, "values")):
+            raise HoldfastError(
+                "The saved plateau holds values that are not numbers; use another checkpoint."
+            )
+        self._values = deque((float(value) for value in values), maxlen=2 * self._window)

@@ -1,0 +1,93 @@
+"""Learning rates: of the policy, which settles; and of a refresh, whose length is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from holdfast.control.state import JSON, State, check_kind, read_float, read_int
+from holdfast.errors import HoldfastError
+
+
+class LearningRate:
+    """The policy's learning rate: linear warm-up, then a cut each time the policy has settled.
+
+        rate = base * min(1, (step + 1) / warmup_steps) * max(floor, decay ^ times settled)
+
+    An online run has no known end to decay towards; what it has is a reward that stops rising. The loop feeds
+    its reward to a `Plateau` and calls `settle` when that has settled.
+    """
+
+    def __init__(self, base: float, warmup_steps: int, decay: float = 0.5, floor: float = 0.1) -> None:
+        _check_rate(base, warmup_steps)
+        if not 0 < decay <= 1:
+            raise HoldfastError(f"The learning rate's decay is {decay}; set it above 0 and to 1 at most.")
+        if not 0 <= floor <= 1:
+            raise HoldfastError(
+                f"The learning rate's floor is {floor}; it is a share of the base, from 0 to 1."
+            )
+        self._base = base
+        self._warmup_steps = warmup_steps
+        self._decay = decay
+        self._floor = floor
+        self._step = 0
+        self._factor = 1.0
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the step about to be taken."""
+        return self._base * _warm(self._step, self._warmup_steps) * self._factor
+
+    def advance(self) -> None:
+        """One step was taken."""
+        self._step += 1
+
+    def settle(self) -> None:
+        """The policy has settled: cut the rate by `decay`, not below `floor` times the base."""
+        self._factor = max(self._floor, self._factor * self._decay)
+
+    def state(self) -> State:
+        return {"kind": "learning_rate", "step": self._step, "factor": self._factor}
+
+    def restore(self, state: dict[str, JSON]) -> None:
+        check_kind(state, "learning_rate")
+        self._step = read_int(state, "step")
+        self._factor = read_float(state, "factor")
+
+
+@dataclass(frozen=True)
+class RefreshSchedule:
+    """The reward models' learning rate within one refresh: linear warm-up, then linear decay to 10%.
+
+    It has no state: a refresh starts and ends within one round.
+    """
+
+    lr: float
+    warmup_steps: int
+    total_steps: int
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr, self.warmup_steps)
+        if self.total_steps < 1:
+            raise HoldfastError(f"A refresh of {self.total_steps} steps is none; give it 1 step or more.")
+
+    def at(self, step: int) -> float:
+        """The rate of step 0, 1, ..., total_steps - 1; the last one has a tenth of `lr`."""
+        if step < self.warmup_steps:
+            return self.lr * _warm(step, self.warmup_steps)
+        # The peak is at the last warm-up step (or at step 0), the tenth at the last step of all.
+        peak = max(self.warmup_steps - 1, 0)
+        length = self.total_steps - 1 - peak
+        done = min(1.0, (step - peak) / length) if length > 0 else 0.0
+        return self.lr * (1.0 - 0.9 * done)
+
+
+def _warm(step: int, warmup_steps: int) -> float:
+    return min(1.0, (step + 1) / warmup_steps) if warmup_steps > 0 else 1.0
+
+
+def _check_rate(rate: float, warmup_steps: int) -> None:
+    if not (math.isfinite(rate) and rate > 0):
+        raise HoldfastError(f"The learning rate is {rate}; set it above 0.")
+    if warmup_steps < 0:
+        raise HoldfastError(f"The warm-up is {warmup_steps} steps; set it to 0 or above.")

@@ -1,0 +1,75 @@
+"""The only reader of gold: it watches the loop and writes what is true to a file the loop never opens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+from holdfast.checkpoint.files import write_atomic
+from holdfast.loop import Answer
+from holdfast.preferences.types import Prompt
+from holdfast.worlds.protocol import World
+
+# Held-out prompts are answered with draws of the observer's own, the same ones after every round.
+OBSERVER_SEED = 20_221_019
+
+
+class Gold(Protocol):
+    """The truth about an answer."""
+
+    def __call__(self, prompt: Prompt, response: str, finished: bool) -> float: ...
+
+
+def gold_of(world: World) -> Gold | None:
+    """A world's gold score, where it knows one."""
+    return getattr(world, "gold", None)
+
+
+class GoldObserver:
+    """Scores each step's answers and, after every round, answers to held-out prompts, into gold.jsonl."""
+
+    def __init__(self, gold: Gold, path: Path, heldout: Sequence[Prompt], heldout_count: int = 100) -> None:
+        self._gold, self._path = gold, path
+        self._heldout = list(heldout[:heldout_count])
+
+    def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
+        self._append(step=step, round=round, split="rollout", gold=fmean(self._scores(prompts, answers)))
+
+    def after_samples(
+        self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]
+    ) -> None:
+        for i, score in enumerate(self._scores(prompts, answers)):
+            self._append(step=step, round=round, split="samples", prompt_index=i, gold=score)
+
+    def after_round(
+        self, step: int, round: int, answer: Callable[[Sequence[Prompt], int], Sequence[Answer]]
+    ) -> None:
+        if self._heldout:
+            scores = self._scores(self._heldout, answer(self._heldout, OBSERVER_SEED))
+            self._append(step=step, round=round, split="heldout", gold=fmean(scores), answers=len(scores))
+
+    def rewind(self, step: int) -> None:
+        """Forget what was seen after `step`; a torn last line goes too."""
+        if not self._path.exists():
+            return
+        kept = [
+            line for line in self._path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step
+        ]
+        write_atomic(self._path, "".join(f"{line}\n" for line in kept).encode())
+
+    def _scores(self, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:
+        return [self._gold(p, a.text, a.finished) for p, a in zip(prompts, answers, strict=True)]
+
+    def _append(self, **row: Any) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except ValueError:
+        return float("inf")

@@ -1,0 +1,396 @@
+"""The online loop: policy and reward model both move.
+
+    prompts -> policy -> comparisons -> labeller -> store                                (collect)
+    store -> replay mix -> refresh -> ensemble version v+1                               (refresh_if_due)
+    prompts -> policy -> responses -> ensemble - beta * KL -> credit -> PPO, n times     (step)
+    position, weights, optimisers, controllers, ledger, RNGs -> checkpoint               (commit)
+
+Everything that moves is named in `state`; `restore` puts all of it back, so that a resumed run goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.config import Config
+from holdfast.control.kl import KLController
+from holdfast.control.ledger import KLLedger
+from holdfast.control.limit import KLLimit
+from holdfast.control.plateau import Plateau
+from holdfast.control.schedule import LearningRate
+from holdfast.control.triggers import RefreshTriggers
+from holdfast.errors import HoldfastError, Interrupted
+from holdfast.models.codec import Codec, plain_text
+from holdfast.models.policy import Policy
+from holdfast.ppo import PPO, Experience, NonFiniteStep, assign_credit, response_values
+from holdfast.preferences.types import Prompt
+from holdfast.randomness import Cursor, Streams, generator
+from holdfast.reward.rewarding import Rewarding, Verdict
+from holdfast.rollout.sampler import Rollout, Sampling, sample
+from holdfast.track.progress import Progress
+from holdfast.track.tracker import Tracker
+from holdfast.collecting import Collecting
+from holdfast.refreshing import Refreshing
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A sampled answer as people see it."""
+
+    text: str
+    finished: bool
+
+
+class Observer(Protocol):
+    """Someone who watches the loop and cannot touch it: the lab, which knows the truth, watches through this."""
+
+    def after_step(
+        self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]
+    ) -> None: ...
+
+    def after_samples(
+        self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]
+    ) -> None: ...
+
+    def after_round(
+        self, step: int, round: int, answer: Callable[[Sequence[Prompt], int], Sequence[Answer]]
+    ) -> None: ...
+
+    def rewind(self, step: int) -> None: ...
+
+
+@dataclass
+class Position:
+    """Where the loop is. `round` is the one being worked on, from 1; `step` counts over the whole run."""
+
+    round: int = 1
+    step: int = 0
+    step_in_round: int = 0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+
+
+@dataclass
+class OnlineLoop:
+    """One noun per collaborator; `round` and `step` read like the algorithm."""
+
+    config: Config
+    codec: Codec
+    prompts: Sequence[Prompt]
+    fixed_prompts: Sequence[Prompt]
+    policy: Policy
+    reference: Policy
+    ppo: PPO
+    rewarding: Rewarding
+    collecting: Collecting
+    refreshing: Refreshing
+    controller: KLController
+    limit: KLLimit
+    learning_rate: LearningRate
+    plateau: Plateau
+    triggers: RefreshTriggers
+    streams: Streams
+    tracker: Tracker
+    checkpoints: CheckpointStore
+    progress: Progress
+    observers: Sequence[Observer] = ()
+    stop_requested: Callable[[], bool] = lambda: False
+    ledger: KLLedger = field(default_factory=KLLedger)
+    position: Position = field(default_factory=Position)
+
+    def __post_init__(self) -> None:
+        self.prompt_ids = [self.codec.encode_prompt(p) for p in self.prompts]
+        self.cursor = Cursor(len(self.prompts), self.config.run.seed, "prompts")
+        self.timings: dict[str, float] = {}
+
+    def run(self) -> None:
+        """All rounds from where the loop stands."""
+        rounds, steps = self.config.run.rounds, self.config.run.steps_per_round
+        if self.position.step == 0:
+            self.show_samples()
+            self.commit("round-0000")
+        self.progress.begin(
+            "ppo", max(0, (rounds - self.position.round + 1) * steps - self.position.step_in_round)
+        )
+        while self.position.round <= rounds:
+            self.round()
+        self.tracker.event(self.position.step, rounds, "run_finished")
+
+    def round(self) -> None:
+        """Collect, label, maybe refresh; n PPO steps; commit."""
+        at = self.position
+        if at.step_in_round == 0:
+            self.collect()
+            self.refresh_if_due()
+        while at.step_in_round < self.config.run.steps_per_round:
+            self.step()
+            if self.limit.exceeded(self.ledger.reference):
+                self.event("kl_limit", kl=self.ledger.reference, limit=self.config.kl.hard_limit)
+                break
+            if at.step_in_round < self.config.run.steps_per_round:
+                self.commit_within_round()
+        self.show_samples()
+        self.event("round_finished", kl=self.ledger.reference, kl_round=self.ledger.round_total(at.round))
+        finished = at.round
+        at.round, at.step_in_round = at.round + 1, 0
+        self.commit(f"round-{finished:04d}")
+        self.stop_if_asked()
+
+    def step(self) -> None:
+        """One PPO batch: sample, score, assign credit, update, account."""
+        at = self.position
+        rows = [
+            i
+            for i in self.cursor.take(self.config.ppo.batch)
+            for _ in range(self.config.ppo.samples_per_prompt)
+        ]
+        with self.timed("sample"):
+            rollout = self.sample(self.policy, [self.prompt_ids[i] for i in rows], self.streams["rollout"])
+        with self.timed("score"):
+            batches = self.ppo.batches(rollout)
+            reference_BT = response_values(self.reference, rollout, batches, self.config.rollout.temperature)
+            values_BT = self.ppo.values(rollout, batches)
+            verdict = self.rewarding.reward(rollout, self.streams["shaping"])
+        at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
+        beta, lr = self.controller.beta, self.learning_rate.rate
+        try:
+            experience = assign_credit(
+                rollout, reference_BT, values_BT, verdict.rewards_B, beta, self.config.ppo, self.config.kl
+            )
+            with self.timed("update"):
+                learned = self.ppo.update(experience, beta, lr, self.streams["minibatches"])
+                kl_step = self.ppo.moved(rollout, batches)
+        except NonFiniteStep as reason:
+            self.skip_step(str(reason))
+            return
+        at.skipped_in_a_row = 0
+        kl = float(experience.kl_B.mean())
+        self.ledger.record(at.step, at.round, kl_step, kl)
+        self.controller.update(kl, len(rows), self.rewarding.ensemble.labels)
+        self.pace(float(verdict.scores_B.mean()))
+        self.report_step(experience, verdict, kl_step, beta, lr, learned)
+        for observer in self.observers:
+            observer.after_step(at.step, at.round, [self.prompts[i] for i in rows], self.texts(rollout))
+
+    def collect(self) -> None:
+        """Have comparisons of the current policy's answers labelled and stored."""
+        collected = self.collecting.collect(self.position.round, self.policy, self.sample, self.streams)
+        if collected:
+            self.event("labels_collected", comparisons=collected, labels=collected)
+
+    def refresh_if_due(self) -> None:
+        """Fine-tune the ensemble where a trigger says so and no freeze forbids it."""
+        at, state = self.position, self.refreshing
+        kl_since = self.ledger.since(state.last_step)
+        reason = self.triggers.due(at.round, state.last_round, kl_since, self.plateau.settled)
+        if reason is None:
+            return
+        outcome = self.refreshing.refresh(at.round, at.step, self.streams)
+        if outcome is None:
+            self.event("refresh_skipped", reason=f"{reason}, but there are no new labels")
+            return
+        # Scores of two versions are not one curve, so the plateau test starts afresh.
+        self.plateau.reset()
+        self.event("refresh", reason=reason, **asdict(outcome))
+
+    def pace(self, score: float) -> None:
+        """Advance the learning rate, and lower it when the policy has settled."""
+        self.learning_rate.advance()
+        self.plateau.add(score)
+        if self.plateau.settled:
+            self.learning_rate.settle()
+            self.event("lr_decayed", lr=self.learning_rate.rate)
+            self.plateau.reset()
+
+    def skip_step(self, reason: str) -> None:
+        """Count a step that met a value that is not a number; too many in a row end the run."""
+        at = self.position
+        at.skipped, at.skipped_in_a_row = at.skipped + 1, at.skipped_in_a_row + 1
+        self.event("step_skipped", reason=reason)
+        self.tracker.metrics(at.step, at.round, {"steps/skipped": at.skipped})
+        self.progress.advance()
+        if at.skipped_in_a_row >= self.config.ppo.max_skipped:
+            raise HoldfastError(
+                f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason}); "
+                "lower ppo.lr and resume from the last checkpoint."
+            )
+
+    def report_step(
+        self,
+        experience: Experience,
+        verdict: Verdict,
+        kl_step: float,
+        beta: float,
+        lr: float,
+        learned: Mapping[str, float],
+    ) -> None:
+        """One row of metrics, one of timings, one move of the progress bar."""
+        at, rollout, target = self.position, experience.rollout, self.controller.target
+        kl, reward = float(experience.kl_B.mean()), float(experience.rewards_B.mean())
+        values = {
+            **verdict.metrics(),
+            "objective/kl": kl,
+            "objective/kl_step": kl_step,
+            "objective/kl_round": self.ledger.round_total(at.round),
+            "objective/kl_cumulative": self.ledger.spent,
+            "objective/rlhf_reward": reward,
+            "objective/non_score_reward": reward - float(verdict.rewards_B.mean()),
+            "objective/entropy": -float((rollout.logprobs_BT * rollout.mask_BT).sum(1).mean()),
+            "control/beta": beta,
+            **({} if target is None else {"control/kl_target": target}),
+            "control/lr": lr,
+            **learned,
+            "response/length_mean": sum(rollout.lengths) / len(rollout.lengths),
+            "response/length_max": float(max(rollout.lengths)),
+            "response/unfinished": 1.0 - sum(rollout.finished) / len(rollout.finished),
+            "response/distinct2": distinct_bigrams(rollout.responses),
+            "steps/skipped": float(at.skipped),
+        }
+        self.tracker.metrics(at.step, at.round, values)
+        self.tracker.timing(at.step, at.round, **self.timings)
+        self.timings = {}
+        self.progress.advance(
+            round=at.round,
+            score=values["objective/scores"],
+            kl=kl,
+            beta=beta,
+            length=values["response/length_mean"],
+        )
+
+    def show_samples(self) -> None:
+        """Answer the fixed prompts, with the same random numbers every time, and let observers measure."""
+        at = self.position
+        if self.fixed_prompts:
+            ids = [self.codec.encode_prompt(p) for p in self.fixed_prompts]
+            rollout = self.sample(self.policy, ids, generator(self.config.run.seed, "fixed samples"))
+            scores = self.rewarding.score(rollout).mean(0).tolist()
+            for i, (prompt, answer, score) in enumerate(
+                zip(self.fixed_prompts, self.texts(rollout), scores, strict=True)
+            ):
+                self.tracker.sample(
+                    at.step, self.round_shown, prompt_index=i, prompt=plain_text(prompt),
+                    response=answer.text, finished=answer.finished, score=score,
+                )  # fmt: skip
+            for observer in self.observers:
+                observer.after_samples(at.step, self.round_shown, self.fixed_prompts, self.texts(rollout))
+        for observer in self.observers:
+            observer.after_round(at.step, self.round_shown, self.answer)
+
+    @property
+    def round_shown(self) -> int:
+        """The round whose result is being shown: 0 before the first step."""
+        return self.position.round if self.position.step else 0
+
+    def answer(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
+        """The current policy's answers, drawn with a seed of the caller's; the loop's own draws are not touched."""
+        return self.texts(
+            self.sample(
+                self.policy, [self.codec.encode_prompt(p) for p in prompts], generator(seed, "answers")
+            )
+        )
+
+    def texts(self, rollout: Rollout) -> list[Answer]:
+        return [
+            Answer(self.codec.decode(r), done)
+            for r, done in zip(rollout.responses, rollout.finished, strict=True)
+        ]
+
+    def sample(self, policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+        return sample(policy, prompts, sampling_of(self.config), self.codec.eos_id, self.codec.pad_id, rng)
+
+    def event(self, kind: str, **fields: object) -> None:
+        self.tracker.event(self.position.step, self.position.round, kind, **fields)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.timings[phase] = self.timings.get(phase, 0.0) + time.perf_counter() - start
+
+    def commit_within_round(self) -> None:
+        """Save every n steps where the config says so, and whenever the user has asked to stop."""
+        at, every = self.position, self.config.checkpoint.every_steps
+        stopping = self.stop_requested()
+        if stopping or (every and at.step_in_round % every == 0):
+            self.commit(f"round-{at.round:04d}-step-{at.step_in_round:04d}")
+        self.stop_if_asked()
+
+    def stop_if_asked(self) -> None:
+        """Right after a commit: leave, if the user wants to."""
+        if self.stop_requested() and self.position.round <= self.config.run.rounds:
+            raise Interrupted
+
+    def commit(self, name: str) -> None:
+        """Write a checkpoint that holds everything that moves."""
+        self.checkpoints.save(name, self.state())
+
+    def state(self) -> Snapshot:
+        optimiser_tensors, optimiser_document = optimiser_snapshot(self.ppo.optimiser)
+        tensors: dict[str, Mapping[str, Tensor]] = {
+            "policy": dict(self.policy.state_dict()),
+            "optimiser": optimiser_tensors,
+            "streams": self.streams.state(),
+        }
+        if self.ppo.critic is not None:
+            tensors["critic"] = dict(self.ppo.critic.state_dict())
+        loop: dict[str, Any] = {
+            "position": asdict(self.position),
+            "cursor": self.cursor.state(),
+            "collecting": self.collecting.cursor.state(),
+            "controller": self.controller.state(),
+            "ledger": self.ledger.state(),
+            "learning_rate": self.learning_rate.state(),
+            "plateau": self.plateau.state(),
+            "ensemble_version": self.rewarding.ensemble.version,
+            "refresh": {"last_round": self.refreshing.last_round, "last_step": self.refreshing.last_step},
+            "watermark": self.collecting.store.watermark(),
+            "offsets": self.tracker.offsets(),
+        }
+        return Snapshot(tensors, {"loop": loop, "optimiser": optimiser_document})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put everything that moves back to where a checkpoint left it, and cut the files to match."""
+        loop: Any = snapshot.documents["loop"]
+        self.refreshing.versions.load_into(self.rewarding.ensemble, int(loop["ensemble_version"]))
+        self.policy.load_state_dict(dict(snapshot.tensors["policy"]))
+        if self.ppo.critic is not None:
+            self.ppo.critic.load_state_dict(dict(snapshot.tensors["critic"]))
+        restore_optimiser(self.ppo.optimiser, snapshot.tensors["optimiser"], snapshot.documents["optimiser"])
+        self.streams.restore(snapshot.tensors["streams"])
+        self.position = Position(**loop["position"])
+        self.cursor.restore(loop["cursor"])
+        self.collecting.cursor.restore(loop["collecting"])
+        self.controller.restore(loop["controller"])
+        self.ledger.restore(loop["ledger"])
+        self.learning_rate.restore(loop["learning_rate"])
+        self.plateau.restore(loop["plateau"])
+        self.refreshing.last_round = int(loop["refresh"]["last_round"])
+        self.refreshing.last_step = int(loop["refresh"]["last_step"])
+        if self.collecting.store.watermark() < int(loop["watermark"]):
+            raise HoldfastError(
+                "The label store holds fewer labels than the checkpoint was made with; "
+                "bring back the database that belongs to this run."
+            )
+        self.tracker.rewind(loop["offsets"])
+        for observer in self.observers:
+            observer.rewind(self.position.step)
+
+
+def sampling_of(config: Config) -> Sampling:
+    return Sampling(**asdict(config.rollout))
+
+
+def distinct_bigrams(responses: Sequence[Sequence[int]]) -> float:
+    """Different pairs of neighbouring tokens over all such pairs in the batch; low when answers repeat."""
+    pairs = [pair for r in responses for pair in zip(r, r[1:], strict=False)]
+    return len(set(pairs)) / len(pairs) if pairs else 1.0

@@ -1,0 +1,63 @@
+"""Text to tokens and back, in the words of a model's own tokenizer and chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.preferences.types import Message, Prompt
+
+
+def messages_of(prompt: Prompt) -> list[dict[str, str]]:
+    """A prompt as the list of messages a chat template takes."""
+    turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
+    return [{"role": m.role, "content": m.content} for m in turns]
+
+
+def plain_text(prompt: Prompt) -> str:
+    """A prompt as one text, for tokenizers without a chat template and for people."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{m.role}: {m.content}" for m in prompt)
+
+
+class Codec:
+    """Encodes prompts (through the chat template where there is one) and responses (with EOS at the end)."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        if tokenizer.eos_token_id is None:
+            raise HoldfastError(
+                "The tokenizer has no end-of-sequence token, so answers could never end; "
+                "set eos_token in its tokenizer_config.json."
+            )
+        self.tokenizer = tokenizer
+        self.eos_id: int = int(tokenizer.eos_token_id)
+        self.pad_id: int = self.eos_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+        self.vocabulary: int = len(tokenizer)
+
+    def encode_prompt(self, prompt: Prompt) -> list[int]:
+        """Everything that stands before the first token of the answer."""
+        if self.tokenizer.chat_template is None:
+            text = plain_text(prompt)
+            ids = self.tokenizer(text if text.endswith((" ", "\n")) else text + "\n")["input_ids"]
+            # Some tokenizers close every text with EOS; an answer has to start before the end.
+            while ids and ids[-1] == self.eos_id:
+                ids = ids[:-1]
+        else:
+            text = self.tokenizer.apply_chat_template(
+                messages_of(prompt), tokenize=False, add_generation_prompt=True
+            )
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if not ids:
+            raise HoldfastError(f"The prompt {plain_text(prompt)[:60]!r} has no tokens; remove it.")
+        return [int(i) for i in ids]
+
+    def encode_response(self, text: str) -> list[int]:
+        """The tokens of a whole answer, EOS included."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [*(int(i) for i in ids), self.eos_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text a person reads: special tokens left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()

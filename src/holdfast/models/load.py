@@ -1,0 +1,56 @@
+"""Loading a causal LM with its tokenizer from a directory, and writing one, with errors a user can act on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from holdfast.errors import HoldfastError, first_line
+from holdfast.models.codec import Codec
+
+# Loading bars of a model that is in memory within a second only hide what matters.
+transformers_logging.disable_progress_bar()
+transformers_logging.set_verbosity_error()
+
+
+def load_causal_lm(directory: Path) -> tuple[Any, Codec]:
+    """Model and codec from a local Hugging Face directory; nothing is fetched and no remote code runs."""
+    if not directory.is_dir():
+        raise HoldfastError(
+            f"There is no model directory {directory}; give a local Hugging Face causal-LM directory."
+        )
+    if not (directory / "config.json").is_file():
+        raise HoldfastError(f"{directory} has no config.json, so it is not a Hugging Face model directory.")
+    if not any(directory.glob("*.safetensors")):
+        raise HoldfastError(
+            f"{directory} has no .safetensors weights; save the model with save_pretrained(..., safe_serialization=True)."
+        )
+    try:
+        # Read by itself first: a config that cannot be read otherwise fails as something else, far away.
+        json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        AutoConfig.from_pretrained(directory, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            directory, local_files_only=True, use_safetensors=True, dtype="float32"
+        )
+    except Exception as error:  # noqa: BLE001 - whatever transformers raises, the user needs the directory and the reason
+        raise HoldfastError(f"The model in {directory} cannot be loaded: {first_line(error)}") from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    except Exception as error:  # noqa: BLE001
+        raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {first_line(error)}") from error
+    codec = Codec(tokenizer)
+    check_vocabulary(model, codec, directory)
+    return model, codec
+
+
+def check_vocabulary(model: Any, codec: Codec, directory: Path) -> None:
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    if codec.vocabulary > rows:
+        raise HoldfastError(
+            f"The tokenizer in {directory} has {codec.vocabulary} tokens but the model embeds only {rows}; "
+            "call model.resize_token_embeddings(len(tokenizer)) and save both again."
+        )

@@ -1,0 +1,115 @@
+"""The policy: any transformers causal LM, with logits for the positions that are asked for and an optional value head.
+
+Shapes: B rows, T tokens, D hidden, V vocabulary, N chosen positions laid end to end.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.algorithms.logprobs import token_logprobs
+from holdfast.rollout.batches import MicroBatch
+
+
+class ValueHead(nn.Module):
+    """A linear read-out of the hidden state, zero at the start: a fresh critic expects nothing."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, 1)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.linear(hidden.float()).squeeze(-1)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Log-probs and, where the policy carries a value head, values at the chosen positions."""
+
+    logprobs_N: Tensor
+    values_N: Tensor | None
+
+
+def turn_off_dropout(model: nn.Module) -> None:
+    """Make dropout do nothing in training mode too: PPO's ratio compares two passes of the same network."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    config = getattr(model, "config", None)
+    for name in ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout", "dropout"):
+        if isinstance(getattr(config, name, None), float):
+            setattr(config, name, 0.0)
+    model.eval()
+
+
+class Policy(nn.Module):
+    """A causal LM seen as trunk and head, so that only response tokens pay for logits.
+
+    Some architectures do more than a linear head (soft caps, scales). `plain_head` is found at construction by
+    comparing both routes on a probe; where they differ, the model's own forward is used in full.
+    """
+
+    def __init__(self, lm: Any, value_head: bool = False) -> None:
+        super().__init__()
+        turn_off_dropout(lm)
+        self.lm = lm
+        width = int(lm.get_output_embeddings().weight.shape[1])
+        self.value_head = ValueHead(width) if value_head else None
+        self.takes_positions = "position_ids" in inspect.signature(lm.forward).parameters
+        self.plain_head = self._head_is_plain()
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def context(self) -> int | None:
+        """The longest sequence the model can take, where its config says so."""
+        config = self.lm.config
+        for name in ("max_position_embeddings", "n_positions", "n_ctx"):
+            if isinstance(getattr(config, name, None), int):
+                return int(getattr(config, name))
+        return None
+
+    def hidden(self, input_ids_BT: Tensor, **kwargs: Any) -> tuple[Tensor, Any]:
+        """The trunk's last hidden states and, when a cache was asked for, the cache."""
+        out = self.lm.base_model(input_ids=input_ids_BT, use_cache="past_key_values" in kwargs, **kwargs)
+        return out.last_hidden_state, getattr(out, "past_key_values", None)
+
+    def logits_and_hidden(
+        self, input_ids_BT: Tensor, row_N: Tensor, column_N: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Logits and hidden states at the chosen positions."""
+        if self.plain_head:
+            hidden_ND = self.hidden(input_ids_BT)[0][row_N, column_N]
+            return self.lm.get_output_embeddings()(hidden_ND), hidden_ND
+        out = self.lm(input_ids=input_ids_BT, use_cache=False, output_hidden_states=True)
+        return out.logits[row_N, column_N], out.hidden_states[-1][row_N, column_N]
+
+    def forward(self, batch: MicroBatch, temperature: float = 1.0) -> Outputs:
+        """Log-probs of the batch's response tokens at the sampling temperature."""
+        logits_NV, hidden_ND = self.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)
+        return Outputs(
+            logprobs_N=token_logprobs(logits_NV, batch.target_N, temperature),
+            values_N=None if self.value_head is None else self.value_head(hidden_ND),
+        )
+
+    @torch.no_grad()
+    def _head_is_plain(self) -> bool:
+        base = getattr(self.lm, "base_model", None)
+        if base is None or base is self.lm:
+            return False
+        probe_BT = (
+            torch.arange(1, 5, device=self.device)[None] % self.lm.get_input_embeddings().weight.shape[0]
+        )
+        hidden_BTD = base(input_ids=probe_BT, use_cache=False).last_hidden_state
+        ours = self.lm.get_output_embeddings()(hidden_BTD)
+        theirs = self.lm(input_ids=probe_BT, use_cache=False).logits
+        return ours.shape == theirs.shape and bool(torch.allclose(ours, theirs, atol=1e-5, rtol=1e-5))

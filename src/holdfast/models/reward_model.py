@@ -1,0 +1,56 @@
+"""A member of the reward ensemble, and a critic of its own: a transformers trunk with a scalar read-out.
+
+Shapes: B rows, T tokens, D hidden, N response tokens laid end to end.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.models.policy import ValueHead, turn_off_dropout
+from holdfast.rollout.batches import MicroBatch
+
+
+class RewardModel(nn.Module):
+    """score(prompt, response) = w . h(last token) + b, with w ~ N(0, 1/(D+1)) and b = 0 at the start."""
+
+    def __init__(self, trunk: Any, head_seed: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        turn_off_dropout(trunk)
+        width = int(trunk.get_input_embeddings().weight.shape[1])
+        width = int(getattr(trunk.config, "hidden_size", width))
+        self.head = nn.Linear(width, 1)
+        rng = torch.Generator().manual_seed(head_seed)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.randn(1, width, generator=rng) / (width + 1) ** 0.5)
+            self.head.bias.zero_()
+
+    def forward(self, batch: MicroBatch) -> Tensor:
+        hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
+        rows_B = torch.arange(len(batch.rows), device=hidden_BTD.device)
+        return self.head(hidden_BTD[rows_B, batch.last_B].float()).squeeze(-1)  # type: ignore[no-any-return]
+
+
+class CriticModel(nn.Module):
+    """A value function with a trunk of its own; it predicts at every position that precedes a response token."""
+
+    def __init__(self, trunk: Any) -> None:
+        super().__init__()
+        self.trunk = trunk
+        turn_off_dropout(trunk)
+        width = int(trunk.get_input_embeddings().weight.shape[1])
+        self.head = ValueHead(int(getattr(trunk.config, "hidden_size", width)))
+
+    def forward(self, batch: MicroBatch) -> Tensor:
+        hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
+        return self.head(hidden_BTD[batch.row_N, batch.column_N])  # type: ignore[no-any-return]
+
+
+def trunk_of(lm: Any) -> Any:
+    """A copy of a causal LM's trunk, without its head."""
+    return copy.deepcopy(lm.base_model)

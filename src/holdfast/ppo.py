@@ -1,0 +1,250 @@
+"""One PPO update: what the policy learns from a step's answers.
+
+    Rollout + reference log-probs + scores -> assign_credit -> Experience -> PPO.update -> statistics
+
+Shapes: B answers, T response tokens (padded on the right), N response tokens of a micro-batch laid end to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.algorithms.finite import all_finite, first_nonfinite
+from holdfast.algorithms.gae import gae
+from holdfast.algorithms.grpo import grpo_advantages
+from holdfast.algorithms.kl import kl_estimate
+from holdfast.algorithms.masking import masked_whiten
+from holdfast.algorithms.ppo import PolicyStats, kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
+from holdfast.algorithms.rloo import rloo_advantages
+from holdfast.config.schema import KLConfig, PPOConfig
+from holdfast.models.policy import Policy
+from holdfast.models.reward_model import CriticModel
+from holdfast.rollout.batches import MicroBatch, lay_out, micro_batches, pick_out
+from holdfast.rollout.sampler import Rollout
+
+
+class NonFiniteStep(Exception):
+    """A value that is not a number turned up; the optimiser has not moved since."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """A rollout with everything that PPO needs to learn from it."""
+
+    rollout: Rollout
+    reference_logprobs_BT: Tensor
+    values_BT: Tensor
+    advantages_BT: Tensor
+    returns_BT: Tensor
+    kl_B: Tensor
+    rewards_B: Tensor
+
+
+def assign_credit(
+    rollout: Rollout,
+    reference_logprobs_BT: Tensor,
+    values_BT: Tensor,
+    scores_B: Tensor,
+    beta: float,
+    ppo: PPOConfig,
+    kl: KLConfig,
+) -> Experience:
+    """Advantages and returns from scores and the KL penalty, by GAE or against the other answers to a prompt."""
+    mask_BT = rollout.mask_BT
+    penalty_BT = kl_estimate(rollout.logprobs_BT, reference_logprobs_BT, kl.estimator) * mask_BT
+    beta_in_reward = beta if kl.placement == "reward" else 0.0
+    rewards_BT = kl_penalised_rewards(scores_B, penalty_BT, mask_BT, beta_in_reward)
+    if ppo.advantage == "gae":
+        advantages_BT, returns_BT = gae(rewards_BT, values_BT, mask_BT, ppo.gamma, ppo.lam)
+    else:
+        group_advantages = rloo_advantages if ppo.advantage == "rloo" else grpo_advantages
+        advantages_BT = group_advantages(rewards_BT.sum(1), ppo.samples_per_prompt)[:, None] * mask_BT
+        returns_BT = torch.zeros_like(rewards_BT)
+    if ppo.whiten:
+        advantages_BT = masked_whiten(advantages_BT, mask_BT)
+    kl_BT = (rollout.logprobs_BT - reference_logprobs_BT) * mask_BT
+    experience = Experience(
+        rollout, reference_logprobs_BT, values_BT, advantages_BT, returns_BT, kl_BT.sum(1), rewards_BT.sum(1)
+    )
+    bad = first_nonfinite(
+        {
+            "log-probs": rollout.logprobs_BT,
+            "reference log-probs": reference_logprobs_BT,
+            "scores": scores_B,
+            "values": values_BT,
+            "advantages": advantages_BT,
+        }
+    )
+    if bad:
+        raise NonFiniteStep(f"{bad} are not all numbers")
+    return experience
+
+
+@torch.no_grad()
+def response_values(
+    model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0
+) -> Tensor:
+    """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values."""
+    out_BT = torch.zeros_like(rollout.logprobs_BT)
+    for batch in batches:
+        result = model(batch, temperature).logprobs_N if isinstance(model, Policy) else model(batch)
+        lay_out(result, batch, out_BT)
+    return out_BT
+
+
+class PPO:
+    """Clipped policy and value updates over one optimiser."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        critic: CriticModel | None,
+        ppo: PPOConfig,
+        kl: KLConfig,
+        temperature: float,
+        max_tokens: int,
+        pad_id: int,
+    ) -> None:
+        self.policy, self.critic, self.ppo, self.kl = policy, critic, ppo, kl
+        self.temperature, self.max_tokens, self.pad_id = temperature, max_tokens, pad_id
+        self.parameters = [*policy.parameters(), *(critic.parameters() if critic else ())]
+        self.optimiser = torch.optim.AdamW(self.parameters, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0)
+
+    def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
+        rows = list(range(len(rollout.prompts))) if rows is None else rows
+        return micro_batches(
+            rollout.prompts, rollout.responses, rows, self.pad_id, self.max_tokens, self.policy.device
+        )
+
+    def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor:
+        """What the critic expected: kept from sampling for a value head, one pass for a model of its own."""
+        if self.critic is not None:
+            return response_values(self.critic, rollout, batches)
+        return torch.zeros_like(rollout.logprobs_BT) if rollout.values_BT is None else rollout.values_BT
+
+    def moved(self, rollout: Rollout, batches: list[MicroBatch]) -> float:
+        """KL(policy before the update || policy after it) in nats per answer, by k3 on the step's answers."""
+        after_BT = response_values(self.policy, rollout, batches, self.temperature)
+        kl_BT = kl_estimate(rollout.logprobs_BT, after_BT, "k3") * rollout.mask_BT
+        return float(kl_BT.sum(1).mean())
+
+    def update(
+        self, experience: Experience, beta: float, lr: float, rng: torch.Generator
+    ) -> dict[str, float]:
+        """Several passes over the step's answers; stops early when the policy has moved too far from its start."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        stats: PolicyStats | None = None
+        value_losses, policy_losses, kl_losses, norms = [], [], [], []
+        epochs_done = 0
+        for _ in range(self.ppo.epochs):
+            epoch_stats: PolicyStats | None = None
+            for rows in self._minibatches(len(experience.rollout.prompts), rng):
+                policy_loss, value_loss, kl_loss, some = self._accumulate(experience, rows, beta)
+                norms.append(self._move())
+                policy_losses.append(policy_loss)
+                value_losses.append(value_loss)
+                kl_losses.append(kl_loss)
+                epoch_stats = some if epoch_stats is None else epoch_stats + some
+            assert epoch_stats is not None
+            stats = epoch_stats if stats is None else stats + epoch_stats
+            epochs_done += 1
+            if self.ppo.epoch_kl_stop and float(epoch_stats.mean_kl) > self.ppo.epoch_kl_stop:
+                break
+        assert stats is not None
+        measured = {
+            "loss/policy_avg": _mean(policy_losses),
+            "policy/approxkl_avg": float(stats.mean_kl),
+            "policy/clipfrac_avg": float(stats.clip_fraction),
+            "val/ratio": float(stats.mean_ratio),
+            "optim/grad_norm": _mean(norms),
+            "control/epochs_done": float(epochs_done),
+        }
+        if self.ppo.advantage == "gae":
+            measured["loss/value_avg"] = _mean(value_losses)
+            measured["val/explained_variance"] = explained_variance(experience)
+        if self.kl.placement == "loss":
+            measured["loss/kl_avg"] = _mean(kl_losses)
+        return measured
+
+    def _minibatches(self, answers: int, rng: torch.Generator) -> Iterator[list[int]]:
+        order = torch.randperm(answers, generator=rng).tolist()
+        size = -(-answers // self.ppo.minibatches)
+        for start in range(0, answers, size):
+            yield order[start : start + size]
+
+    def _accumulate(
+        self, experience: Experience, rows: list[int], beta: float
+    ) -> tuple[float, float, float, PolicyStats]:
+        """Add up a minibatch's gradients over its micro-batches."""
+        token_count = sum(len(experience.rollout.responses[i]) for i in rows)
+        sums = [0.0, 0.0, 0.0]
+        stats: PolicyStats | None = None
+        for batch in self.batches(experience.rollout, rows):
+            losses, some = self._losses(experience, batch, beta, token_count)
+            torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
+            sums = [s + float(loss.detach()) for s, loss in zip(sums, losses, strict=True)]
+            stats = some if stats is None else stats + some
+        assert stats is not None
+        return sums[0], sums[1], sums[2], stats
+
+    def _losses(
+        self, experience: Experience, batch: MicroBatch, beta: float, token_count: int
+    ) -> tuple[list[Tensor], PolicyStats]:
+        device = self.policy.device
+
+        def tokens(values_BT: Tensor) -> Tensor:
+            return pick_out(values_BT, batch).to(device)
+
+        out = self.policy(batch, self.temperature)
+        mask_N = torch.ones_like(out.logprobs_N)
+        policy_loss, stats = ppo_policy_loss(
+            out.logprobs_N,
+            tokens(experience.rollout.logprobs_BT),
+            tokens(experience.advantages_BT),
+            mask_N,
+            self.ppo.clip,
+            token_count,
+        )
+        value_loss = kl_loss = torch.zeros((), device=device)
+        if self.ppo.advantage == "gae":
+            values_N = self.critic(batch) if self.critic is not None else out.values_N
+            assert values_N is not None
+            value_loss = self.ppo.value_coef * ppo_value_loss(
+                values_N,
+                tokens(experience.values_BT),
+                tokens(experience.returns_BT),
+                mask_N,
+                self.ppo.value_clip,
+                token_count,
+            )
+        if self.kl.placement == "loss":
+            reference_N = tokens(experience.reference_logprobs_BT)
+            kl_loss = beta * kl_estimate(out.logprobs_N, reference_N, self.kl.estimator).sum() / token_count
+        return [policy_loss, value_loss, kl_loss], stats
+
+    def _move(self) -> float:
+        """Clip the gradient and let the optimiser take its step, unless a value is not a number."""
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.ppo.max_grad_norm)
+        if not all_finite([norm]):
+            self.optimiser.zero_grad(set_to_none=True)
+            raise NonFiniteStep("gradients are not all numbers")
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return float(norm)
+
+
+def explained_variance(experience: Experience) -> float:
+    """1 - Var(returns - values) / Var(returns) over response tokens: 1 is a perfect critic, 0 a constant one."""
+    mask_BT = experience.rollout.mask_BT
+    returns_N, values_N = experience.returns_BT[mask_BT], experience.values_BT[mask_BT]
+    variance = float(returns_N.var(unbiased=False))
+    return 0.0 if variance == 0.0 else 1.0 - float((returns_N - values_N).var(unbiased=False)) / variance
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

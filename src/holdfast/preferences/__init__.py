@@ -1,0 +1,31 @@
+"""What people are asked and what they answer: the types.
+
+Storage (`store`), file formats (`formats`) and the choice of pairs (`selection`) are modules of the package.
+Only the types are imported with it, so that naming a `Comparison` does not load a database or torch.
+"""
+
+from holdfast.preferences.types import (
+    Choice,
+    Comparison,
+    Demonstration,
+    Label,
+    LabelledComparison,
+    Labeller,
+    Message,
+    Prompt,
+    Provenance,
+    Response,
+)
+
+__all__ = [
+    "Choice",
+    "Comparison",
+    "Demonstration",
+    "Label",
+    "LabelledComparison",
+    "Labeller",
+    "Message",
+    "Prompt",
+    "Provenance",
+    "Response",
+]

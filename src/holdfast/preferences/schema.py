@@ -1,0 +1,154 @@
+"""The tables of the preference store, and the triggers that make them append-only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    event,
+)
+from sqlalchemy.types import TypeDecorator
+
+from holdfast.preferences.encoding import json_text, prompt_json
+from holdfast.preferences.types import Message, Prompt
+
+APPLICATION = "holdfast-preferences"
+SCHEMA_VERSION = 1
+NAME_LENGTH = 200
+
+
+class JsonText(TypeDecorator[Any]):
+    """A value as JSON text: exact for any text and any integer, on every database."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else json_text(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else json.loads(value)
+
+
+class PromptText(TypeDecorator[Prompt]):
+    """A prompt as JSON text: a string, or a list of messages."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Prompt | None, dialect: Dialect) -> str | None:
+        return None if value is None else json_text(prompt_json(value))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Prompt | None:
+        prompt = None if value is None else json.loads(value)
+        if prompt is None or isinstance(prompt, str):
+            return prompt
+        return tuple(Message(turn["role"], turn["content"]) for turn in prompt)
+
+
+def _name() -> String:
+    """A key, sorted by code point on every database, so that order never depends on a server's locale."""
+    return String(NAME_LENGTH).with_variant(String(NAME_LENGTH, collation="C"), "postgresql")
+
+
+metadata = MetaData()
+
+schema_version = Table(
+    "schema_version",
+    metadata,
+    Column("application", String(NAME_LENGTH), primary_key=True),
+    Column("version", Integer, nullable=False),
+)
+
+responses = Table(
+    "responses",
+    metadata,
+    Column(
+        "id", _name(), primary_key=True
+    ),  # the hash of the rest: one response in many comparisons is stored once
+    Column("text", JsonText, nullable=False),
+    Column("policy_version", Text, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column(
+        "seed", JsonText, nullable=False
+    ),  # generators take seeds up to 2**64, past the largest integer column
+    Column("token_ids", JsonText),
+    Column("finished", Boolean, nullable=False),
+)
+
+comparisons = Table(
+    "comparisons",
+    metadata,
+    Column("id", _name(), primary_key=True),
+    Column("prompt", PromptText, nullable=False),
+    Column("a", _name(), ForeignKey("responses.id"), nullable=False),
+    Column("b", _name(), ForeignKey("responses.id"), nullable=False),
+    Column("round", Integer, nullable=False, index=True),
+)
+
+labels = Table(
+    "labels",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("comparison_id", _name(), ForeignKey("comparisons.id"), nullable=False),
+    Column("labeller", _name(), nullable=False),
+    Column("choice", String(3), CheckConstraint("choice IN ('a', 'b', 'tie')"), nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    UniqueConstraint("comparison_id", "labeller", "ordinal"),
+    sqlite_autoincrement=True,
+)
+
+_POSTGRESQL_REFUSAL = """
+CREATE OR REPLACE FUNCTION holdfast_append_only() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION '%% are append-only', TG_TABLE_NAME; END $$
+"""
+
+
+def _ddl(dialect: str, statement: str) -> Any:
+    """A statement for one kind of database only."""
+    return DDL(statement).execute_if(dialect=dialect)  # type: ignore[no-untyped-call]
+
+
+def _make_append_only(table: Table, *keys: tuple[str, ...]) -> None:
+    """Have the database refuse to change or delete rows: a label means nothing if its question can change."""
+    name = table.name
+    refuse = f"BEGIN SELECT RAISE(ABORT, '{name} are append-only'); END"
+    for verb in ("UPDATE", "DELETE"):
+        statement = f"CREATE TRIGGER {name}_no_{verb.lower()} BEFORE {verb} ON {name} {refuse}"
+        event.listen(table, "after_create", _ddl("sqlite", statement))
+    # SQLite's INSERT OR REPLACE deletes rows without firing their DELETE triggers, so it is refused by key.
+    for key in keys:
+        same = " AND ".join(f"{column} = NEW.{column}" for column in key)
+        statement = (
+            f"CREATE TRIGGER {name}_no_replace_{key[0]} BEFORE INSERT ON {name} "
+            f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {same}) {refuse}"
+        )
+        event.listen(table, "after_create", _ddl("sqlite", statement))
+    trigger = _ddl(
+        "postgresql",
+        f"CREATE TRIGGER {name}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {name} "
+        "FOR EACH STATEMENT EXECUTE FUNCTION holdfast_append_only()",
+    )
+    event.listen(table, "after_create", trigger)
+
+
+event.listen(metadata, "before_create", _ddl("postgresql", _POSTGRESQL_REFUSAL))
+_make_append_only(responses, ("id",))
+_make_append_only(comparisons, ("id",))
+_make_append_only(labels, ("seq",), ("comparison_id", "labeller", "ordinal"))

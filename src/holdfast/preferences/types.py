@@ -1,0 +1,110 @@
+"""What people are asked and what they answer: prompts, responses with provenance, comparisons, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+# A plain prompt, or the turns of a conversation that the model is to answer.
+Prompt = str | tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A prompt with an answer that supervised fine-tuning imitates."""
+
+    prompt: Prompt
+    response: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a response came from: which policy, in which round, drawn with which seed."""
+
+    policy_version: str
+    round: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer as text and, where a model of ours sampled it, the exact tokens."""
+
+    text: str
+    provenance: Provenance
+    token_ids: tuple[int, ...] | None = None
+    finished: bool = True
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two responses to one prompt. The id is derived from the run, so asking twice stores once."""
+
+    id: str
+    prompt: Prompt
+    a: Response
+    b: Response
+    round: int
+
+    def swap(self) -> Comparison:
+        """The same question with its sides exchanged."""
+        return replace(self, a=self.b, b=self.a)
+
+
+class Choice(StrEnum):
+    A = "a"
+    B = "b"
+    TIE = "tie"
+
+    def swap(self) -> Choice:
+        return {Choice.A: Choice.B, Choice.B: Choice.A, Choice.TIE: Choice.TIE}[self]
+
+
+@dataclass(frozen=True)
+class Label:
+    """One person's (or judge's, or simulated labeller's) answer to one comparison. Only ever added."""
+
+    comparison_id: str
+    labeller: str
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class LabelledComparison:
+    """A comparison with the answer that counts of each person who answered it."""
+
+    comparison: Comparison
+    labels: tuple[Label, ...]
+
+    def __post_init__(self) -> None:
+        if not self.labels or any(label.comparison_id != self.comparison.id for label in self.labels):
+            raise ValueError(
+                f"Comparison {self.comparison.id} needs at least one label, and only labels of its own."
+            )
+
+    @property
+    def share_a(self) -> float:
+        """The share of labellers who prefer a; a tie counts as half."""
+        worth = {Choice.A: 1.0, Choice.TIE: 0.5, Choice.B: 0.0}
+        return sum(worth[label.choice] for label in self.labels) / len(self.labels)
+
+
+class Labeller(Protocol):
+    """Whoever answers comparisons: people, a judge model, or a world's simulated labeller."""
+
+    name: str
+
+    def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
+        """Answer each comparison. The same comparison asked again gets the same answer."""
+        ...

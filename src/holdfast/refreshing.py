@@ -1,0 +1,108 @@
+"""Refreshing the ensemble: fine-tune from the current weights on old and new labels, standardise, number, save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.config.schema import RefreshConfig, RewardConfig
+from holdfast.models.codec import Codec
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import LabelledComparison
+from holdfast.randomness import Streams
+from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore
+from holdfast.reward.training import (
+    FitSettings,
+    Pair,
+    ensemble_accuracy,
+    fit_ensemble,
+    pairs_of,
+    replay_mix,
+    split_holdout,
+)
+from holdfast.track.progress import Progress, Silent
+from holdfast.errors import HoldfastError
+
+
+@dataclass(frozen=True)
+class RefreshOutcome:
+    """What a version was trained on and how right it is."""
+
+    version: int
+    labels: int
+    trained_on: int
+    loss: float
+    train_accuracy: float
+    holdout_accuracy: float | None
+
+
+@dataclass
+class Refreshing:
+    """Trains versions of the ensemble from the store. Held-out comparisons never train."""
+
+    ensemble: Ensemble
+    versions: VersionStore
+    store: PreferenceStore
+    codec: Codec
+    reward: RewardConfig
+    config: RefreshConfig
+    reference_prompts: Tokens
+    reference_responses: Tokens
+    progress: Progress
+    last_round: int = 0
+    last_step: int = 0
+
+    def first_version(self, streams: Streams) -> RefreshOutcome:
+        """Version 1, from every label there is."""
+        labelled = self.store.labelled()
+        train, held = split_holdout(labelled, self.reward.holdout)
+        if len(train) < 2:
+            raise HoldfastError(
+                f"A reward model needs at least 2 labelled comparisons to train on, and there {'is' if len(train) == 1 else 'are'} "
+                f"{len(train)}; label more, or raise reward.initial_comparisons."
+            )
+        settings = FitSettings(self.reward.epochs, self.reward.lr, self.reward.warmup_steps)
+        return self._fit(
+            pairs_of(self.codec, train), labelled, held, settings, streams["reward initial"], self.progress
+        )
+
+    def refresh(self, round: int, step: int, streams: Streams) -> RefreshOutcome | None:
+        """The next version, from the labels that are new and a replay of older ones; None where nothing is new."""
+        labelled = self.store.labelled(up_to_round=round)
+        known = {item.comparison.id for item in self.store.labelled(watermark=self.ensemble.watermark)}
+        train, held = split_holdout(labelled, self.reward.holdout)
+        fresh = [item for item in train if item.comparison.id not in known]
+        if not fresh:
+            return None
+        old = [item for item in train if item.comparison.id in known]
+        rng = streams["refresh"]
+        mix = replay_mix(pairs_of(self.codec, old), pairs_of(self.codec, fresh), self.config.old_per_new, rng)
+        settings = FitSettings(self.config.epochs, self.config.lr, self.config.warmup_steps)
+        outcome = self._fit(mix, labelled, held, settings, rng, Silent())
+        self.last_round, self.last_step = round, step
+        return outcome
+
+    def _fit(
+        self,
+        pairs: list[Pair],
+        labelled: list[LabelledComparison],
+        held: list[LabelledComparison],
+        settings: FitSettings,
+        rng: torch.Generator,
+        progress: Progress,
+    ) -> RefreshOutcome:
+        fit = fit_ensemble(self.ensemble, pairs, settings, self.reward, rng, progress)
+        self.ensemble.version += 1
+        self.ensemble.labels = sum(len(item.labels) for item in labelled)
+        self.ensemble.watermark = self.store.watermark()
+        self.ensemble.standardise(self.reference_prompts, self.reference_responses)
+        self.versions.save(self.ensemble)
+        return RefreshOutcome(
+            version=self.ensemble.version,
+            labels=self.ensemble.labels,
+            trained_on=len(pairs),
+            loss=fit.loss,
+            train_accuracy=fit.accuracy,
+            holdout_accuracy=ensemble_accuracy(self.ensemble, pairs_of(self.codec, held)),
+        )

@@ -1,0 +1,176 @@
+"""The arithmetic of a chart: ticks, number formats, smoothing, thinning and labels that do not overlap."""
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+
+MINUS = "−"
+
+
+def nice_ticks(low: float, high: float, target: int = 5, integer: bool = False) -> list[float]:
+    """About `target` ticks inside [low, high], in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / max(1, target)
+    power = 10.0 ** math.floor(math.log10(rough))
+    sizes = (1, 2, 5, 10) if integer and power < 10 else (1, 2, 2.5, 5, 10)
+    step = next((size * power for size in sizes if size * power >= rough * 0.999), 10 * power)
+    if integer:
+        step = max(1.0, round(step))
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    # Multiplying whole numbers, not adding steps, keeps 0.3 from printing as 0.30000000000000004.
+    return [index * step for index in range(first, last + 1)]
+
+
+def tick_labels(ticks: Sequence[float], percent: bool = False, prefix: str = "") -> list[str]:
+    """Labels with just the decimals that tell the ticks apart."""
+    if not ticks:
+        return []
+    factor = 100.0 if percent else 1.0
+    gap = factor * (abs(ticks[1] - ticks[0]) if len(ticks) > 1 else max(abs(ticks[0]), 1.0))
+    labels = [prefix + _tick(factor * tick, gap) for tick in ticks]
+    return [label + "%" for label in labels] if percent else labels
+
+
+def _tick(value: float, gap: float) -> str:
+    if abs(value) < gap * 1e-6:
+        return "0"
+    if gap < 1e-3:
+        return _signed(_scientific(value, 1))
+    if gap >= 1e6:
+        return _signed(f"{value:.3g}")
+    # 2.5-steps need one more decimal than their power of ten says.
+    decimals = max(0, math.ceil(-math.log10(gap) - 1e-9))
+    if abs(round(gap, decimals) - gap) > 1e-9 * gap:
+        decimals += 1
+    return _signed(f"{value:,.{decimals}f}")
+
+
+def format_value(value: float | None, percent: bool = False, beside: float = 0.0) -> str:
+    """A number as it is read in a sentence, with about three significant digits.
+
+    `beside` is a number that it is compared with: both then get the decimals of the larger one.
+    """
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    if percent:
+        return _signed(f"{100 * value:.1f}%")
+    size = max(abs(value), abs(beside))
+    if size >= 1e7 or 0 < size < 1e-3:
+        return _signed(_scientific(value, 2))
+    if size >= 100:
+        return _signed(f"{value:,.0f}")
+    if size >= 10:
+        return _signed(f"{value:.1f}")
+    return _signed(f"{value:.2f}" if size >= 0.1 or size == 0 else f"{value:.3f}")
+
+
+def format_setting(value: float) -> str:
+    """A number that somebody chose, as they would have typed it: 8 and not 8.00."""
+    return _signed(f"{value:,.10g}" if 1e-4 <= abs(value) < 1e9 or value == 0 else _scientific(value, 6))
+
+
+def _scientific(value: float, decimals: int) -> str:
+    digits, exponent = f"{value:.{decimals}e}".split("e")
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return f"{digits}e{int(exponent)}"
+
+
+def _signed(text: str) -> str:
+    if not text.startswith("-"):
+        return text
+    return MINUS + text[1:] if any(char in "123456789" for char in text) else text[1:]
+
+
+def smooth(values: Sequence[float | None], window: int) -> list[float | None]:
+    """Centred moving mean over `window` values; a gap stays a gap and is left out of the means near it."""
+    # Running sums keep a long run fast. Their rounding error is far below the height of a pixel, because the
+    # chart's scale spans the same values that are summed.
+    known = [value if value is not None and math.isfinite(value) else None for value in values]
+    sums = list(accumulate((value or 0.0 for value in known), initial=0.0))
+    counts = list(accumulate((int(value is not None) for value in known), initial=0))
+    half = window // 2
+    result: list[float | None] = []
+    for index, value in enumerate(known):
+        # The window shrinks on both sides near an end: a one-sided mean would lag behind a rising line.
+        reach = min(half, index, len(known) - 1 - index)
+        start, stop = index - reach, index + reach + 1
+        mean = (sums[stop] - sums[start]) / max(1, counts[stop] - counts[start])
+        result.append(None if value is None else mean)
+    return result
+
+
+Point = tuple[float, float | None]
+
+
+def thin(points: Sequence[Point], buckets: int) -> list[Point]:
+    """Keep the first, lowest, highest and last point of each bucket, so that peaks survive in a long run."""
+    if len(points) <= 4 * buckets:
+        return list(points)
+    kept: list[Point] = []
+    for bucket in range(buckets):
+        part = points[bucket * len(points) // buckets : (bucket + 1) * len(points) // buckets]
+        known = [i for i, (_, y) in enumerate(part) if y is not None and math.isfinite(y)]
+        picks = {0, len(part) - 1}
+        if known:
+            picks |= {
+                min(known, key=lambda i: part[i][1] or 0.0),
+                max(known, key=lambda i: part[i][1] or 0.0),
+            }
+        kept.extend(part[i] for i in sorted(picks))
+    return kept
+
+
+def spread_labels(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move labels as little as possible so that neighbours are `gap` apart and all lie in [low, high].
+
+    Labels that would touch are pooled into a block centred on the mean of their wanted places (the pool-
+    adjacent-violators algorithm on wanted_i - i * gap). If they cannot all fit, the gap shrinks.
+    """
+    if not wanted:
+        return []
+    gap = min(gap, (high - low) / max(1, len(wanted) - 1))
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    blocks: list[tuple[float, int]] = []  # (sum of shifted places, how many labels)
+    for rank, index in enumerate(order):
+        total, count = wanted[index] - rank * gap, 1
+        while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
+            before, size = blocks.pop()
+            total, count = total + before, count + size
+        blocks.append((total, count))
+    shifted = [total / count for total, count in blocks for _ in range(count)]
+    room = high - low - (len(wanted) - 1) * gap
+    placed = [0.0] * len(wanted)
+    for rank, index in enumerate(order):
+        placed[index] = min(max(shifted[rank], low), low + max(0.0, room)) + rank * gap
+    return placed
+
+
+_NARROW = frozenset("ijlt.,:;|!'()[] f-I")
+_WIDE = frozenset("mwMW%@")
+
+
+def text_width(text: str, size: float) -> float:
+    """Rough width of a line of sans-serif text, a little generous so that reserved space is enough."""
+    units = 0.0
+    for char in text:
+        if char in _NARROW:
+            units += 0.33
+        elif char in _WIDE or ord(char) > 0x2E80:
+            units += 0.95
+        else:
+            units += 0.70 if char.isupper() else 0.62
+    return units * size
+
+
+def wrap(text: str, size: float, width: float) -> list[str]:
+    """Break text into lines that fit `width`; a single longer word stays whole."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and text_width(f"{lines[-1]} {word}", size) <= width:
+            lines[-1] = f"{lines[-1]} {word}"
+        else:
+            lines.append(word)
+    return lines

@@ -1,0 +1,282 @@
+"""A run directory read into typed rows, while the run may still be writing it.
+
+Files may be absent. The last line of a .jsonl file may be half written and is then left out; any other line
+that cannot be read is left out too, and counted in `RunData.notes` so that the page can say so.
+"""
+
+import json
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.errors import HoldfastError
+
+JsonRow = dict[str, object]
+
+FILES = (
+    "config.toml",
+    "manifest.json",
+    "metrics.jsonl",
+    "events.jsonl",
+    "gold.jsonl",
+    "samples.jsonl",
+    "timings.jsonl",
+)
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """The metrics of one step; a metric that was null is not in `values`."""
+
+    step: int
+    round: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """Something that happened, with its own fields."""
+
+    step: int | None
+    round: int | None
+    kind: str
+    fields: Mapping[str, object]
+
+    def number(self, name: str) -> float | None:
+        """A field as a number, or None if it is absent or not one."""
+        return as_number(self.fields.get(name))
+
+
+@dataclass(frozen=True)
+class GoldRow:
+    """The truth as the lab's observer saw it: of a split's mean, or of one fixed prompt's sample."""
+
+    step: int
+    split: str
+    gold: float | None
+    prompt_index: int | None
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """The answer to one of the fixed prompts at one step."""
+
+    step: int
+    round: int
+    prompt_index: int
+    prompt: str
+    response: str
+    finished: bool
+    score: float | None
+
+
+@dataclass(frozen=True)
+class TimingRow:
+    """Seconds that each phase of one step took."""
+
+    step: int
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RunData:
+    """All that the report shows of a run."""
+
+    name: str
+    config: str
+    manifest: Mapping[str, object]
+    metrics: tuple[MetricRow, ...]
+    events: tuple[EventRow, ...]
+    gold: tuple[GoldRow, ...]
+    samples: tuple[SampleRow, ...]
+    timings: tuple[TimingRow, ...]
+    notes: tuple[str, ...]
+
+    def metric(self, name: str) -> tuple[list[float], list[float | None]]:
+        """The steps and the values of a metric; a step without a value has None."""
+        return [float(row.step) for row in self.metrics], [row.values.get(name) for row in self.metrics]
+
+    def known(self, name: str) -> list[tuple[int, float]]:
+        """The (step, value) pairs of a metric, without the steps that have no value."""
+        return [(row.step, row.values[name]) for row in self.metrics if name in row.values]
+
+    def gold_of(self, split: str) -> list[tuple[int, float]]:
+        """The (step, gold) pairs of a split."""
+        return [(row.step, row.gold) for row in self.gold if row.split == split and row.gold is not None]
+
+    def sample_gold(self) -> dict[tuple[int, int], float]:
+        """Gold of the fixed prompts' samples by (step, prompt index)."""
+        return {
+            (row.step, row.prompt_index): row.gold
+            for row in self.gold
+            if row.split == "samples" and row.prompt_index is not None and row.gold is not None
+        }
+
+
+def read_run(run_dir: Path) -> RunData:
+    """Read a run directory; refuse one that holds nothing of a run."""
+    if not run_dir.is_dir():
+        raise HoldfastError(f"There is no run directory at {run_dir}; give the directory that a run wrote.")
+    if not any((run_dir / name).is_file() for name in FILES):
+        raise HoldfastError(f"{run_dir} holds no run: none of {', '.join(FILES)} is there.")
+    notes: list[str] = []
+    manifest = _read_manifest(run_dir / "manifest.json", notes)
+    metrics = _rows(run_dir / "metrics.jsonl", _metric, notes)
+    kept = lineage(metrics, lambda row: (row.step, 0))
+    if len(kept) < len(metrics):
+        count = len(metrics) - len(kept)
+        notes.append(
+            f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume or a "
+            "rollback); the charts show the line that was kept."
+        )
+    config = _text(run_dir / "config.toml")
+    return RunData(
+        name=str(manifest.get("name") or run_dir.resolve().name),
+        config=config or "",
+        manifest=manifest,
+        metrics=kept,
+        events=tuple(_rows(run_dir / "events.jsonl", _event, notes)),
+        gold=lineage(
+            _rows(run_dir / "gold.jsonl", _gold, notes), lambda row: (row.step, (row.split, row.prompt_index))
+        ),
+        samples=lineage(
+            _rows(run_dir / "samples.jsonl", _sample, notes), lambda row: (row.step, row.prompt_index)
+        ),
+        timings=lineage(_rows(run_dir / "timings.jsonl", _timing, notes), lambda row: (row.step, 0)),
+        notes=tuple(notes),
+    )
+
+
+Row = TypeVar("Row")
+
+
+def lineage(rows: list[Row], key: Callable[[Row], tuple[int, Hashable]]) -> tuple[Row, ...]:
+    """The rows that still count: a row at step s takes back all earlier rows of its own kind at s or later.
+
+    `key` gives a row's step and kind. A resumed or rolled-back run writes steps again that it wrote before.
+    """
+    lines: dict[Hashable, list[Row]] = {}
+    for row in rows:
+        step, kind = key(row)
+        line = lines.setdefault(kind, [])
+        while line and key(line[-1])[0] >= step:
+            line.pop()
+        line.append(row)
+    return tuple(sorted((row for line in lines.values() for row in line), key=lambda row: key(row)[0]))
+
+
+def as_number(value: object) -> float | None:
+    """A finite number of drawable size, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Beyond 1e300 the arithmetic of a scale overflows; such a value is as broken as an infinity.
+    return float(value) if -1e300 < value < 1e300 and math.isfinite(value) else None
+
+
+def as_count(value: object) -> int | None:
+    """A whole number, or None."""
+    number = as_number(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+# ---- files
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HoldfastError(f"Cannot read {path} ({error.strerror}); check its permissions.") from error
+
+
+def _read_manifest(path: Path, notes: list[str]) -> JsonRow:
+    text = _text(path)
+    if text is None:
+        return {}
+    manifest = _parse(text)
+    if manifest is None:
+        notes.append("manifest.json could not be read and was left out.")
+    return manifest or {}
+
+
+def _parse(line: str) -> JsonRow | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _rows(path: Path, read: Callable[[JsonRow], Row | None], notes: list[str]) -> list[Row]:
+    # split("\n") and not splitlines(): JSON text may hold other line separators inside a string.
+    lines = [line for line in (_text(path) or "").split("\n") if line.strip()]
+    rows: list[Row] = []
+    unread = 0
+    for index, line in enumerate(lines):
+        parsed = _parse(line)
+        row = read(parsed) if parsed is not None else None
+        if row is not None:
+            rows.append(row)
+        elif parsed is not None or index < len(lines) - 1:
+            unread += 1
+    if unread:
+        notes.append(
+            f"{unread} {'line' if unread == 1 else 'lines'} of {path.name} could not be read "
+            f"and {'was' if unread == 1 else 'were'} left out."
+        )
+    return rows
+
+
+# ---- rows
+
+
+def _metric(row: JsonRow) -> MetricRow | None:
+    step = as_count(row.get("step"))
+    if step is None:
+        return None
+    numbers = {name: as_number(value) for name, value in row.items() if name not in ("step", "round")}
+    values = {name: number for name, number in numbers.items() if number is not None}
+    return MetricRow(step, as_count(row.get("round")) or 0, values)
+
+
+def _event(row: JsonRow) -> EventRow | None:
+    kind = row.get("event")
+    if not isinstance(kind, str):
+        return None
+    fields = {name: value for name, value in row.items() if name not in ("step", "round", "event")}
+    return EventRow(as_count(row.get("step")), as_count(row.get("round")), kind, fields)
+
+
+def _gold(row: JsonRow) -> GoldRow | None:
+    step, split = as_count(row.get("step")), row.get("split")
+    if step is None or not isinstance(split, str):
+        return None
+    return GoldRow(step, split, as_number(row.get("gold")), as_count(row.get("prompt_index")))
+
+
+def _sample(row: JsonRow) -> SampleRow | None:
+    step, index = as_count(row.get("step")), as_count(row.get("prompt_index"))
+    prompt, response = row.get("prompt"), row.get("response")
+    if step is None or index is None or not isinstance(prompt, str) or not isinstance(response, str):
+        return None
+    return SampleRow(
+        step=step,
+        round=as_count(row.get("round")) or 0,
+        prompt_index=index,
+        prompt=prompt,
+        response=response,
+        finished=row.get("finished") is not False,
+        score=as_number(row.get("score")),
+    )
+
+
+def _timing(row: JsonRow) -> TimingRow | None:
+    step = as_count(row.get("step"))
+    if step is None:
+        return None
+    numbers = {name: as_number(value) for name, value in row.items() if name not in ("step", "round")}
+    return TimingRow(step, {name: number for name, number in numbers.items() if number is not None})

@@ -1,0 +1,175 @@
+"""The report of a run as one HTML file that needs no network and no script to be read."""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from holdfast.checkpoint.files import write_atomic
+from holdfast.report import samples, words
+from holdfast.report.axes import format_value
+from holdfast.report.chart_layers import MOST_ROUNDS
+from holdfast.report.charts import line_chart
+from holdfast.report.data import RunData, as_number, read_run
+from holdfast.report.panels import MAIN, MORE, narrow, panels
+from holdfast.report.style import CHART_STYLE
+from holdfast.report.template import PAGE
+from holdfast.report.text import clip, visible
+
+CONFIG_LIMIT = 100_000
+MOST_MAIN_EVENTS = 60
+MOST_EVENTS = 1_000
+# The name is the page's title already; of the rest a reader wants these.
+FACTS = (
+    ("world", "world"),
+    ("policy", "policy"),
+    ("seed", "seed"),
+    ("started", "started"),
+    ("holdfast_version", "holdfast"),
+)
+
+WORDS = (
+    ("Proxy", "objective/scores", "The score of the reward ensemble, which training pushes up."),
+    ("Gold", "", "The truth, known in a made-up world only. Training never sees it."),
+    (
+        "Step, round",
+        "",
+        "A step is one PPO batch. A round is: collect labels, maybe refresh, then several steps.",
+    ),
+    (
+        "Refresh",
+        "",
+        "The reward ensemble is trained again on old and new labels; v2, v3 ... are its versions.",
+    ),
+    ("Budget", "control/kl_target", "How far from the reference, in nats of KL, the policy may go."),
+    ("Skipped steps", "steps/skipped", "Steps dropped before the update, for example because of a NaN."),
+    ("Labels", "ensemble/labels", "How many labels the present version of the ensemble was trained on."),
+    (
+        "Reward-model accuracy",
+        "",
+        "The share of comparisons where the ensemble prefers the answer that the labeller preferred.",
+    ),
+)
+
+
+def write_report(run_dir: Path, out: Path | None = None) -> Path:
+    """Write the report of a run atomically to `out`, or to report.html in its directory; return the path."""
+    target = out if out is not None else run_dir / "report.html"
+    write_atomic(target, render(read_run(run_dir)).encode())
+    return target
+
+
+def render(run: RunData) -> str:
+    """The whole page as text. The same run gives the same text."""
+    # Text from the run is made visible in the place where Jinja prints it, so that no piece can be forgotten.
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    style = _asset("report.css") + CHART_STYLE
+    script = _asset("report.js")
+    shown = panels(run)
+    lines = words.event_lines(run)
+    main_lines = [line for line in lines if line.weight != "minor"]
+    config, config_omitted = clip(run.config, CONFIG_LIMIT)
+    return environment.from_string(PAGE).render(
+        policy=_content_policy(style, script),
+        style=style,
+        script=script,
+        run_name=run.name,
+        status=words.status(run),
+        facts=_facts(run),
+        result=words.result(run),
+        notes=run.notes,
+        tiles=words.tiles(run),
+        head=[(line_chart(spec, inline=True), line_chart(narrow(spec), inline=True)) for spec in shown.head],
+        has_gold=any(row.gold is not None for row in run.gold),
+        has_refresh=bool(words.refresh_events(run)),
+        has_stripes=1 < len({row.round for row in run.metrics}) <= MOST_ROUNDS,
+        main=[line_chart(spec, inline=True) for spec in shown.main],
+        more=[line_chart(spec, inline=True) for spec in shown.more],
+        missing=shown.missing,
+        main_events=_ends(main_lines),
+        main_events_left=max(0, len(main_lines) - MOST_MAIN_EVENTS),
+        all_events=lines[-MOST_EVENTS:],
+        events_in_all=len(lines),
+        samples=samples.before_and_after(run),
+        timings=_timings(run),
+        config=config,
+        config_omitted=config_omitted,
+        glossary=[*WORDS, *((panel.title, panel.metric, panel.subtitle) for panel in (*MAIN, *MORE))],
+    )
+
+
+def _content_policy(style: str, script: str) -> str:
+    """Nothing may be loaded, sent or run except this page's own style and script, named by their hashes."""
+    return (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _asset(name: str) -> str:
+    return resources.files("holdfast.report").joinpath(name).read_text("utf-8")
+
+
+def _facts(run: RunData) -> list[tuple[str, str]]:
+    return [
+        (label, _fact(name, run.manifest[name]))
+        for name, label in FACTS
+        if run.manifest.get(name) is not None
+    ]
+
+
+def _fact(name: str, value: object) -> str:
+    seconds = as_number(value)
+    if name == "started" and seconds is not None and 0 <= seconds < 1e11:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return clip(str(value), 120)[0]
+
+
+def _ends(lines: list[words.EventLine]) -> list[words.EventLine]:
+    """The first third and the last two thirds of what fits: how the run began and how it ended."""
+    if len(lines) <= MOST_MAIN_EVENTS:
+        return lines
+    return lines[: MOST_MAIN_EVENTS // 3] + lines[len(lines) - (MOST_MAIN_EVENTS - MOST_MAIN_EVENTS // 3) :]
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """One row of the table of times; `bar` is a width of at most 120."""
+
+    phase: str
+    total: str
+    mean: str
+    share: str
+    bar: str
+
+
+def _timings(run: RunData) -> list[PhaseTime]:
+    totals: dict[str, float] = {}
+    for row in run.timings:
+        for phase, seconds in row.seconds.items():
+            totals[phase] = totals.get(phase, 0.0) + seconds
+    whole = sum(totals.values())
+    if whole <= 0:
+        return []
+    return [
+        PhaseTime(
+            phase=phase.replace("_", " "),
+            total=words.duration(seconds),
+            mean=words.duration(seconds / len(run.timings)),
+            share=format_value(seconds / whole, percent=True),
+            bar=f"{max(0.0, 120 * seconds / whole):.1f}",
+        )
+        for phase, seconds in sorted(totals.items(), key=lambda item: -item[1])
+    ]

@@ -1,0 +1,303 @@
+"""Which charts the report shows, and what each of them says about a run."""
+
+from dataclasses import dataclass, replace
+
+from holdfast.report import axes
+from holdfast.report.chart_layers import gutter_width
+from holdfast.report.chart_spec import Band, ChartSpec, Marker, Series
+from holdfast.report.data import RunData
+from holdfast.report.words import refresh_events
+
+WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The charts of a run: the head pair, the main ones, the ones for a closer look, and what is missing."""
+
+    head: tuple[ChartSpec, ...]
+    main: tuple[ChartSpec, ...]
+    more: tuple[ChartSpec, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MetricPanel:
+    """A chart of one metric."""
+
+    metric: str
+    title: str
+    subtitle: str
+    unit: str = ""
+    colour: int = BLUE
+    percent: bool = False
+    from_zero: bool = True
+    smooth_from: int | None = 25  # how many values it takes before the line is smoothed; None is never
+
+
+MAIN = (
+    MetricPanel(
+        "objective/kl",
+        "KL to the reference",
+        "How far the policy has moved from where it started. It should level off below the budget.",
+        "nats per answer",
+        GREEN,
+    ),
+    MetricPanel(
+        "objective/kl_step",
+        "KL of each step",
+        "How far one step moved the policy. Spikes mean steps that were too large.",
+        "nats per answer",
+        GREEN,
+        smooth_from=400,  # its spikes are what it is for, until there are too many to tell apart
+    ),
+    MetricPanel(
+        "objective/kl_cumulative",
+        "KL spent in all",
+        "The sum of every step's KL. It keeps growing even when the policy only wanders.",
+        "nats",
+        GREEN,
+        smooth_from=None,
+    ),
+    MetricPanel(
+        "control/beta",
+        "KL penalty (beta)",
+        "The price of one nat of KL in reward. It rises when KL runs ahead of its target.",
+        "reward per nat",
+        PURPLE,
+        smooth_from=None,
+    ),
+    MetricPanel(
+        "ensemble/spread",
+        "Spread of the ensemble",
+        "How much the reward models disagree. Rising spread means answers they were not trained on.",
+        "standard deviations of score",
+        ORANGE,
+    ),
+    MetricPanel(
+        "response/length_mean",
+        "Answer length",
+        "Steady growth with a rising proxy is a common way to fool a reward model.",
+        "tokens",
+        SKY,
+    ),
+    MetricPanel(
+        "response/unfinished",
+        "Unfinished answers",
+        "The share of answers cut off at the token limit.",
+        "",
+        SKY,
+        percent=True,
+    ),
+    MetricPanel(
+        "control/lr",
+        "Learning rate",
+        "The size of the optimiser's steps as the schedule and the guards set it.",
+        "",
+        BLUE,
+        smooth_from=None,
+    ),
+    MetricPanel(
+        "policy/clipfrac_avg",
+        "Clipped updates",
+        "The share of tokens whose update PPO cut short. A high share means that the steps are too large.",
+        "",
+        BLUE,
+        percent=True,
+    ),
+)
+
+MORE = (
+    MetricPanel(
+        "objective/rlhf_reward",
+        "Reward after the KL penalty",
+        "What PPO maximises: proxy minus beta times KL.",
+        "reward",
+        BLUE,
+        from_zero=False,
+    ),
+    MetricPanel(
+        "objective/kl_round",
+        "KL of the round so far",
+        "Distance from the policy that began the round.",
+        "nats per answer",
+        GREEN,
+        smooth_from=None,
+    ),
+    MetricPanel(
+        "objective/entropy",
+        "Entropy of the policy",
+        "How undecided the policy is. A fall to near zero means that it always says the same.",
+        "nats",
+        PURPLE,
+    ),
+    MetricPanel(
+        "response/distinct2",
+        "Different word pairs",
+        "The share of neighbouring token pairs that are not repeats. A fall means repetition.",
+        "",
+        SKY,
+        percent=True,
+        from_zero=False,
+    ),
+    MetricPanel(
+        "policy/approxkl_avg",
+        "KL inside the update",
+        "How far the policy moved between sampling and the end of the update, as PPO estimates it.",
+        "nats per token",
+        GREEN,
+    ),
+    MetricPanel(
+        "val/ratio",
+        "Probability ratio",
+        "New probability over old, averaged. Far from 1 means an unstable update.",
+        "",
+        BLUE,
+        from_zero=False,
+    ),
+    MetricPanel(
+        "val/explained_variance",
+        "Explained variance of the critic",
+        "1 is a perfect value estimate, 0 is no better than the mean, below 0 is worse.",
+        "",
+        VERMILION,
+        from_zero=False,
+    ),
+)
+
+
+def panels(run: RunData) -> Panels:
+    """Every chart that has data, with the shared x axis, refreshes and rounds drawn into each."""
+    marks = [
+        Marker(float(e.step), _version_label(e.number("version"))) for e in refresh_events(run) if e.step
+    ]
+    starts = _round_starts(run)
+    span = _x_range(run)
+
+    def with_marks(spec: ChartSpec) -> ChartSpec:
+        return replace(spec, markers=tuple(marks), rounds=starts, x_range=span)
+
+    head = [with_marks(spec) for spec in (_proxy(run), _gold(run)) if spec.has_data()]
+    main = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in MAIN]
+    main.insert(5, ("Reward-model accuracy", _accuracy(run)))
+    more = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in MORE]
+    return Panels(
+        head=tuple(_aligned(head)),
+        main=tuple(spec for _, spec in main if spec.has_data()),
+        more=tuple(spec for _, spec in more if spec.has_data()),
+        missing=tuple(title for title, spec in [*main, *more] if not spec.has_data()),
+    )
+
+
+def narrow(spec: ChartSpec) -> ChartSpec:
+    """The same chart for a narrow screen."""
+    return replace(spec, width=430.0, height=270.0, gutter=None)
+
+
+def _aligned(specs: list[ChartSpec]) -> list[ChartSpec]:
+    """Wide charts whose plots end at the same x, so that one can be read above the other."""
+    wide = [replace(spec, width=WIDE, height=240.0) for spec in specs]
+    gutter = max((gutter_width(spec) for spec in wide), default=0.0)
+    return [replace(spec, gutter=gutter) for spec in wide]
+
+
+def _version_label(version: float | None) -> str:
+    return "refresh" if version is None else f"v{version:g}"
+
+
+def _round_starts(run: RunData) -> tuple[float, ...]:
+    rows = run.metrics
+    return tuple(
+        float(row.step) for index, row in enumerate(rows) if index == 0 or row.round != rows[index - 1].round
+    )
+
+
+def _x_range(run: RunData) -> tuple[float, float] | None:
+    steps = [row.step for row in run.metrics] + [row.step for row in run.gold]
+    return (float(min(steps)), float(max(steps))) if steps else None
+
+
+def window(count: int) -> int:
+    """Light smoothing: about a twenty-fifth of the run, and none where there are few values."""
+    return 0 if count < 25 else max(3, count // 25) | 1
+
+
+def _proxy(run: RunData) -> ChartSpec:
+    xs, ys = run.metric("objective/scores")
+    span = window(len(run.known("objective/scores")))
+    spread = run.metric("ensemble/spread")[1]
+    middle = axes.smooth(ys, span) if span else ys
+    width = axes.smooth(spread, span) if span else spread
+    pairs = list(zip(middle, width, strict=True))
+    band = Band(
+        xs,
+        low=[m - w if m is not None and w is not None else None for m, w in pairs],
+        high=[m + w if m is not None and w is not None else None for m, w in pairs],
+        colour=BLUE,
+    )
+    subtitle = (
+        "The score that the policy is trained on. The band is the spread of the reward models around it."
+    )
+    return ChartSpec(
+        title="Proxy: what the reward ensemble says",
+        subtitle=subtitle + (f" Faint: each step; line: mean of {span} steps." if span else ""),
+        unit="standardised score",
+        series=(Series("proxy", xs, ys, BLUE, smooth=span),),
+        band=band if band.known() else None,
+    )
+
+
+def _gold(run: RunData) -> ChartSpec:
+    series = []
+    for split, name, colour in (("heldout", "held-out", VERMILION), ("rollout", "rollouts", ORANGE)):
+        curve = run.gold_of(split)
+        span = window(len(curve))
+        xs, ys = [float(step) for step, _ in curve], [value for _, value in curve]
+        dots = split == "heldout" and len(curve) <= 60
+        series.append(Series(name, xs, ys, colour, smooth=span, dots=dots))
+    return ChartSpec(
+        title="Gold: what is true",
+        subtitle="The truth, unseen in training. If it falls while the proxy rises, the proxy is fooled.",
+        unit="gold score",
+        series=tuple(series),
+    )
+
+
+def _metric_chart(run: RunData, panel: MetricPanel) -> ChartSpec:
+    xs, ys = run.metric(panel.metric)
+    count = len(run.known(panel.metric))
+    span = window(count) if panel.smooth_from is not None and count >= panel.smooth_from else 0
+    limit = None
+    if panel.metric == "objective/kl":
+        target_xs, targets = run.metric("control/kl_target")
+        limit = Series("budget", target_xs, targets) if run.known("control/kl_target") else None
+    return ChartSpec(
+        title=panel.title,
+        subtitle=panel.subtitle,
+        unit=panel.unit,
+        series=(Series("KL" if limit else "", xs, ys, panel.colour, smooth=span),),
+        limit=limit,
+        percent=panel.percent,
+        from_zero=panel.from_zero,
+    )
+
+
+def _accuracy(run: RunData) -> ChartSpec:
+    by_version: dict[float, tuple[float | None, float | None]] = {}
+    for event in run.events:
+        version = event.number("version")
+        if version is not None and event.kind in ("ensemble_trained", "refresh"):
+            by_version[version] = (event.number("train_accuracy"), event.number("holdout_accuracy"))
+    xs = sorted(by_version)
+    return ChartSpec(
+        title="Reward-model accuracy",
+        subtitle="How often the ensemble picks the preferred answer. A wide gap means that it memorises.",
+        x_label="version",
+        x_prefix="v",
+        series=(
+            Series("held-out", xs, [by_version[x][1] for x in xs], BLUE, dots=True),
+            Series("training", xs, [by_version[x][0] for x in xs], ORANGE, dots=True),
+        ),
+        percent=True,
+    )

@@ -1,0 +1,106 @@
+"""The answers to the fixed prompts, before and after, as the page shows them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.report.axes import format_value
+from holdfast.report.data import RunData, SampleRow
+from holdfast.report.text import clip
+
+MOST_PROMPTS = 24
+MOST_MOMENTS = 16
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, safe to look at; `omitted` is how many characters were cut off its end."""
+
+    step: int
+    text: str
+    omitted: int
+    finished: bool
+    score: str
+    gold: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A fixed prompt with its first answer and one answer per later moment; None where there is none."""
+
+    prompt: str
+    prompt_omitted: int
+    before: Answer | None
+    after: tuple[Answer | None, ...]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time at which the fixed prompts were answered."""
+
+    step: int
+    label: str
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """The section "The same prompts, before and after"."""
+
+    first: Moment | None
+    moments: tuple[Moment, ...]
+    cards: tuple[Card, ...]
+    prompts_in_all: int
+    moments_in_all: int
+
+
+def before_and_after(run: RunData) -> BeforeAfter:
+    """Lay out the samples by prompt; the page stays small by showing some prompts and some moments only."""
+    rows = {(row.step, row.prompt_index): row for row in run.samples}
+    rounds = {row.step: row.round for row in run.samples}
+    steps = sorted(rounds)
+    prompts = sorted({row.prompt_index for row in run.samples})
+    if not steps:
+        return BeforeAfter(None, (), (), 0, 0)
+    later = _thinned(steps[1:])
+    gold = run.sample_gold()
+    return BeforeAfter(
+        first=Moment(steps[0], f"step {steps[0]:,}" + (" (the reference)" if steps[0] == 0 else "")),
+        moments=tuple(Moment(step, f"step {step:,}, after round {rounds[step]:,}") for step in later),
+        cards=tuple(_card(index, steps[0], later, rows, gold) for index in prompts[:MOST_PROMPTS]),
+        prompts_in_all=len(prompts),
+        moments_in_all=len(steps) - 1,
+    )
+
+
+def _thinned(steps: list[int]) -> list[int]:
+    if len(steps) <= MOST_MOMENTS:
+        return steps
+    last = len(steps) - 1
+    return [steps[round(index * last / (MOST_MOMENTS - 1))] for index in range(MOST_MOMENTS)]
+
+
+def _card(
+    index: int,
+    first: int,
+    later: list[int],
+    rows: Mapping[tuple[int, int], SampleRow],
+    gold: Mapping[tuple[int, int], float],
+) -> Card:
+    def answer(step: int) -> Answer | None:
+        row = rows.get((step, index))
+        if row is None:
+            return None
+        text, omitted = clip(row.response)
+        truth = gold.get((step, index))
+        return Answer(
+            step=step,
+            text=text,
+            omitted=omitted,
+            finished=row.finished,
+            # Beside 1.0: two decimals everywhere, so that the answers can be compared at a glance.
+            score="" if row.score is None else format_value(row.score, beside=1.0),
+            gold="" if truth is None else format_value(truth, beside=1.0),
+        )
+
+    prompt = next(row.prompt for (_, prompt_index), row in rows.items() if prompt_index == index)
+    shown, omitted = clip(prompt)
+    return Card(shown, omitted, answer(first), tuple(answer(step) for step in later))

@@ -1,0 +1,124 @@
+"""The reward ensemble: K members, each standardised on the reference's answers, with a version number.
+
+Shapes: K member, B answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.errors import HoldfastError
+from holdfast.models.reward_model import RewardModel
+from holdfast.rollout.batches import micro_batches
+
+Tokens = Sequence[Sequence[int]]
+
+# Every version can be gone back to, so none is pruned.
+KEEP_ALL = 10**9
+
+
+@dataclass
+class Ensemble:
+    """Members with their standardisation; `labels` and `watermark` say what the version was trained on."""
+
+    members: list[RewardModel]
+    pad_id: int
+    max_tokens: int
+    version: int = 0
+    labels: int = 0
+    watermark: int = 0
+    means: tuple[float, ...] = ()
+    sds: tuple[float, ...] = ()
+
+    @torch.no_grad()
+    def raw_scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
+        """scores_KB as the members give them."""
+        device = next(self.members[0].parameters()).device
+        batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device)
+        scores_KB = torch.zeros(len(self.members), len(prompts))
+        for k, member in enumerate(self.members):
+            for batch in batches:
+                scores_KB[k, batch.rows] = member(batch).cpu()
+        return scores_KB
+
+    def scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
+        """scores_KB with the reference's answers at mean 0 and standard deviation 1, for each member."""
+        raw_KB = self.raw_scores(prompts, responses)
+        return (raw_KB - torch.tensor(self.means)[:, None]) / torch.tensor(self.sds)[:, None]
+
+    def standardise(self, prompts: Tokens, responses: Tokens) -> None:
+        """Set every member's zero and unit on these (the reference's) answers, so that beta keeps its meaning."""
+        raw_KB = self.raw_scores(prompts, responses)
+        if not bool(torch.isfinite(raw_KB).all()):
+            raise HoldfastError(
+                "A reward model gave scores that are not numbers; lower reward.lr or refresh.lr."
+            )
+        sds = raw_KB.std(1, unbiased=False)
+        if bool((sds < 1e-6).any()):
+            raise HoldfastError(
+                f"Reward member {int(sds.argmin())} gives every answer the same score; "
+                "it needs more labels, more epochs or a larger reward.lr."
+            )
+        self.means, self.sds = tuple(raw_KB.mean(1).tolist()), tuple(sds.tolist())
+
+
+class VersionStore:
+    """The ensemble's versions on disk, each with a checksummed manifest: rewards/v001, v002, ..."""
+
+    def __init__(self, directory: Path) -> None:
+        self._store = CheckpointStore(directory, keep=KEEP_ALL)
+
+    def save(self, ensemble: Ensemble) -> None:
+        members = {f"member-{k}": dict(m.state_dict()) for k, m in enumerate(ensemble.members)}
+        document = {
+            "version": ensemble.version,
+            "members": len(ensemble.members),
+            "labels": ensemble.labels,
+            "watermark": ensemble.watermark,
+            "means": list(ensemble.means),
+            "sds": list(ensemble.sds),
+        }
+        trunk = json.loads(ensemble.members[0].trunk.config.to_json_string(use_diff=False))
+        self._store.save(
+            version_name(ensemble.version), Snapshot(members, {"ensemble": document, "trunk": trunk})
+        )
+
+    def exists(self, version: int) -> bool:
+        return version_name(version) in self._store.names()
+
+    def load_newest_into(self, ensemble: Ensemble) -> None:
+        """The newest version in this store."""
+        names = self._store.names()
+        if not names:
+            raise HoldfastError(
+                "There is no reward ensemble in the given directory; `holdfast reward` trains one."
+            )
+        self.load_into(ensemble, int(names[-1].removeprefix("v")))
+
+    def load_into(self, ensemble: Ensemble, version: int) -> None:
+        """Put a saved version's weights and standardisation into `ensemble`."""
+        snapshot = self._store.load(version_name(version))
+        document: Mapping[str, Any] = snapshot.documents["ensemble"]  # type: ignore[assignment]
+        if document["members"] != len(ensemble.members):
+            raise HoldfastError(
+                f"Reward version {version} has {document['members']} members but reward.members is {len(ensemble.members)}."
+            )
+        for k, member in enumerate(ensemble.members):
+            member.load_state_dict(dict(snapshot.tensors[f"member-{k}"]))
+        ensemble.version = int(document["version"])
+        ensemble.labels = int(document["labels"])
+        ensemble.watermark = int(document["watermark"])
+        ensemble.means, ensemble.sds = tuple(document["means"]), tuple(document["sds"])
+
+
+def version_name(version: int) -> str:
+    return f"v{version:03d}"

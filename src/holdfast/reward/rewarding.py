@@ -1,0 +1,66 @@
+"""From an ensemble's scores to the reward a policy is trained on.
+
+Shapes: K member, B answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.config.schema import RewardConfig
+from holdfast.reward.aggregate import aggregate, bounded, spread
+from holdfast.reward.ensemble import Ensemble
+from holdfast.rollout.sampler import Rollout
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the ensemble says of a batch: every member's score, the aggregate, and the reward after shaping."""
+
+    members_KB: Tensor
+    scores_B: Tensor
+    rewards_B: Tensor
+    version: int
+    labels: int
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "objective/scores": float(self.scores_B.mean()),
+            "ensemble/spread": float(spread(self.members_KB).mean()),
+            "ensemble/version": float(self.version),
+            "ensemble/labels": float(self.labels),
+        }
+
+
+@dataclass
+class Rewarding:
+    """Scores with the ensemble, aggregates, shapes. `reference_answers` samples the reference for bounded shaping."""
+
+    ensemble: Ensemble
+    config: RewardConfig
+    reference_answers: Callable[[list[list[int]], torch.Generator], Rollout]
+
+    def score(self, rollout: Rollout) -> Tensor:
+        return self.ensemble.scores(rollout.prompts, rollout.responses)
+
+    def reward(self, rollout: Rollout, rng: torch.Generator) -> Verdict:
+        """The aggregate, bounded against a reference answer if so configured, less length and no-ending penalties."""
+        members_KB = self.score(rollout)
+        scores_B = self._aggregate(members_KB)
+        rewards_B = scores_B
+        if self.config.shaping == "sigmoid":
+            answers = self.reference_answers(rollout.prompts, rng)
+            rewards_B = bounded(scores_B, self._aggregate(self.score(answers)))
+        lengths_B = torch.tensor(rollout.lengths, dtype=torch.float32)
+        unfinished_B = 1.0 - torch.tensor(rollout.finished, dtype=torch.float32)
+        penalty_B = self.config.length_penalty * lengths_B + self.config.unfinished_penalty * unfinished_B
+        return Verdict(
+            members_KB, scores_B, rewards_B - penalty_B, self.ensemble.version, self.ensemble.labels
+        )
+
+    def _aggregate(self, members_KB: Tensor) -> Tensor:
+        return aggregate(members_KB, self.config.aggregation, self.config.uncertainty_lambda)

@@ -1,0 +1,217 @@
+"""Fitting the members of an ensemble to labelled comparisons.
+
+Shapes: P pair; the rows of a batch are the P first sides, then the P second sides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.algorithms.bradley_terry import bradley_terry_loss, pair_accuracy
+from holdfast.algorithms.finite import all_finite
+from holdfast.config.schema import RewardConfig
+from holdfast.control.schedule import RefreshSchedule
+from holdfast.errors import HoldfastError
+from holdfast.models.codec import Codec
+from holdfast.models.reward_model import RewardModel
+from holdfast.preferences.types import LabelledComparison, Response
+from holdfast.reward.ensemble import Ensemble
+from holdfast.rollout.batches import group_by_length, pad_rows
+from holdfast.track.progress import Progress
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A labelled comparison as tokens; `share_a` is the share of labellers who preferred the first side."""
+
+    prompt: list[int]
+    a: list[int]
+    b: list[int]
+    share_a: float
+    round: int
+
+    @property
+    def tokens(self) -> int:
+        return 2 * (len(self.prompt) + max(len(self.a), len(self.b)))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How one fit went: mean loss, and accuracy on the labels it saw, over members."""
+
+    loss: float
+    accuracy: float
+    updates: int
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Length and pace of a fit."""
+
+    epochs: int
+    lr: float
+    warmup_steps: int
+
+
+def response_tokens(codec: Codec, response: Response) -> list[int]:
+    """The exact tokens where a model of ours sampled the answer; otherwise the text, encoded."""
+    if response.token_ids:
+        return list(response.token_ids)
+    ids = codec.encode_response(response.text)
+    return ids if response.finished else ids[:-1]
+
+
+def pairs_of(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[Pair]:
+    return [
+        Pair(
+            prompt=codec.encode_prompt(item.comparison.prompt),
+            a=response_tokens(codec, item.comparison.a),
+            b=response_tokens(codec, item.comparison.b),
+            share_a=item.share_a,
+            round=item.comparison.round,
+        )
+        for item in labelled
+    ]
+
+
+def split_holdout(
+    labelled: Sequence[LabelledComparison], share: float
+) -> tuple[list[LabelledComparison], list[LabelledComparison]]:
+    """Training and held-out comparisons. The id decides, so a held-out comparison stays so for the whole run."""
+
+    def held_out(comparison_id: str) -> bool:
+        digest = hashlib.sha256(f"holdout {comparison_id}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64 < share
+
+    train = [item for item in labelled if not held_out(item.comparison.id)]
+    return train, [item for item in labelled if held_out(item.comparison.id)]
+
+
+def fit_ensemble(
+    ensemble: Ensemble,
+    pairs: Sequence[Pair],
+    settings: FitSettings,
+    config: RewardConfig,
+    rng: torch.Generator,
+    progress: Progress,
+) -> Fit:
+    """Fine-tune every member from where it stands, each in its own data order and on its own bootstrap sample."""
+    if len(pairs) < 2:
+        raise HoldfastError(
+            f"A reward model needs at least 2 labelled comparisons to train on, and there are {len(pairs)}; label more."
+        )
+    updates = settings.epochs * -(-len(pairs) // config.batch)
+    progress.begin("reward model", len(ensemble.members) * updates)
+    fits = [
+        _fit_member(ensemble, member, pairs, settings, config, rng, progress) for member in ensemble.members
+    ]
+    return Fit(
+        loss=sum(f.loss for f in fits) / len(fits),
+        accuracy=sum(f.accuracy for f in fits) / len(fits),
+        updates=updates,
+    )
+
+
+def _fit_member(
+    ensemble: Ensemble,
+    member: RewardModel,
+    pairs: Sequence[Pair],
+    settings: FitSettings,
+    config: RewardConfig,
+    rng: torch.Generator,
+    progress: Progress,
+) -> Fit:
+    if config.bootstrap and len(ensemble.members) > 1:
+        pairs = [pairs[i] for i in torch.randint(len(pairs), (len(pairs),), generator=rng).tolist()]
+    optimiser = torch.optim.AdamW(member.parameters(), lr=settings.lr, weight_decay=0.0)
+    updates = settings.epochs * -(-len(pairs) // config.batch)
+    schedule = RefreshSchedule(settings.lr, settings.warmup_steps, updates)
+    losses, accuracies = [], []
+    update = 0
+    for _ in range(settings.epochs):
+        order = torch.randperm(len(pairs), generator=rng).tolist()
+        for start in range(0, len(order), config.batch):
+            batch = [pairs[i] for i in order[start : start + config.batch]]
+            for group in optimiser.param_groups:
+                group["lr"] = schedule.at(update)
+            loss, accuracy = _accumulate(ensemble, member, batch, config)
+            torch.nn.utils.clip_grad_norm_(member.parameters(), config.max_grad_norm)
+            # A bad number may not reach the weights, so it is looked for before the optimiser moves.
+            if not all_finite(p.grad for p in member.parameters() if p.grad is not None):
+                raise HoldfastError(
+                    "Training a reward model met a gradient that is not a number; lower its lr."
+                )
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            losses.append(loss)
+            accuracies.append(accuracy)
+            update += 1
+            progress.advance(loss=loss, accuracy=accuracy)
+    return Fit(sum(losses) / len(losses), sum(accuracies) / len(accuracies), update)
+
+
+def _accumulate(
+    ensemble: Ensemble, member: RewardModel, batch: Sequence[Pair], config: RewardConfig
+) -> tuple[float, float]:
+    """Add up the gradients of a batch, the two sides of a pair always in one pass."""
+    device = next(member.parameters()).device
+    loss_sum = accuracy_sum = 0.0
+    for group in group_by_length(range(len(batch)), [p.tokens for p in batch], ensemble.max_tokens):
+        some = [batch[i] for i in group]
+        rows = pad_rows(
+            [p.prompt for p in some] * 2,
+            [p.a for p in some] + [p.b for p in some],
+            list(range(2 * len(some))),
+            ensemble.pad_id,
+            device,
+        )
+        a_P, b_P = member(rows).chunk(2)
+        share_P = torch.tensor([p.share_a for p in some], device=device)
+        loss = bradley_terry_loss(
+            a_P, b_P, config.margin, config.label_smoothing, config.centring, share_P
+        ) * (len(some) / len(batch))
+        loss.backward()  # type: ignore[no-untyped-call]
+        loss_sum += float(loss.detach())
+        better_P, worse_P = torch.where(share_P >= 0.5, a_P, b_P), torch.where(share_P >= 0.5, b_P, a_P)
+        accuracy_sum += float(pair_accuracy(better_P.detach(), worse_P.detach())) * len(some) / len(batch)
+    return loss_sum, accuracy_sum
+
+
+@torch.no_grad()
+def pair_margins(ensemble: Ensemble, pairs: Sequence[Pair]) -> torch.Tensor:
+    """margins_KP: each member's standardised score of the first side less that of the second."""
+    prompts = [p.prompt for p in pairs]
+    a_KP = ensemble.scores(prompts, [p.a for p in pairs])
+    return a_KP - ensemble.scores(prompts, [p.b for p in pairs])
+
+
+def ensemble_accuracy(ensemble: Ensemble, pairs: Sequence[Pair]) -> float | None:
+    """How often the members' mean prefers what people preferred; None without a clear-cut pair."""
+    clear = [p for p in pairs if p.share_a != 0.5]
+    if not clear:
+        return None
+    margins_P = pair_margins(ensemble, clear).mean(0)
+    sign_P = torch.tensor([1.0 if p.share_a > 0.5 else -1.0 for p in clear])
+    return float(pair_accuracy(margins_P * sign_P, torch.zeros_like(margins_P)))
+
+
+def replay_mix(
+    pairs: Sequence[Pair], fresh: Sequence[Pair], old_per_new: float, rng: torch.Generator
+) -> list[Pair]:
+    """The fresh pairs and `old_per_new` older ones for each, drawn evenly over the rounds they were collected in."""
+    wanted = min(round(old_per_new * len(fresh)), len(pairs))
+    by_round: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        by_round.setdefault(pair.round, []).append(pair)
+    shuffled = [
+        [g[i] for i in torch.randperm(len(g), generator=rng).tolist()] for _, g in sorted(by_round.items())
+    ]
+    chosen: list[Pair] = []
+    while len(chosen) < wanted:
+        # One from every generation in turn; a generation that has run out lets the others go on.
+        chosen += [generation.pop() for generation in shuffled if generation][: wanted - len(chosen)]
+    return [*chosen, *fresh]

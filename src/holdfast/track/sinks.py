@@ -1,0 +1,188 @@
+"""Where metrics go: JSON-lines files of the run, and the experiment trackers people already use."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.checkpoint.files import sync, sync_directory, write_all
+from holdfast.errors import HoldfastError
+
+# First in a row, the rest by name: equal runs give equal bytes, and a person finds the step.
+_FIRST_KEYS = ("step", "round", "event", "time")
+
+
+class Sink(Protocol):
+    """A tracker outside the run directory. It gets finite values only: a value that is not makes a gap."""
+
+    def log(self, step: int, round: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonlFile:
+    """A file of one JSON object per line that only grows, except when a resumed run takes it back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        is_new = not path.exists()
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            if is_new:
+                sync_directory(path.parent)
+            self._drop_torn_line()
+        except OSError as error:
+            raise HoldfastError(f"{path} cannot be opened for writing ({error.strerror}).") from error
+
+    def append(self, row: Mapping[str, object]) -> None:
+        """Write one row; when the call returns, another process can read it."""
+        line = json.dumps(_ordered(row), allow_nan=False, separators=(", ", ": ")).encode("ascii") + b"\n"
+        before = self.size()
+        try:
+            write_all(self._descriptor, line)
+        except OSError as error:
+            # Half a row would spoil the next one too.
+            os.ftruncate(self._descriptor, before)
+            raise HoldfastError(
+                f"{self.path} could not be written ({error.strerror}); fix that and resume the run."
+            ) from error
+
+    def size(self) -> int:
+        """Bytes written so far."""
+        return os.fstat(self._descriptor).st_size
+
+    def sync(self) -> None:
+        """Return once all rows are on the disk."""
+        sync(self._descriptor)
+
+    def check_holds(self, offset: int) -> None:
+        """Refuse to be taken back to a place that the file does not reach."""
+        if not 0 <= offset <= self.size():
+            raise HoldfastError(
+                f"{self.path} has {self.size()} bytes but the checkpoint was saved when it had {offset}; "
+                "rows are missing, so restore the file or start a new run."
+            )
+
+    def truncate(self, offset: int) -> None:
+        """Take the file back to a size that it had before, durably."""
+        self.check_holds(offset)
+        os.ftruncate(self._descriptor, offset)
+        self.sync()
+
+    def close(self) -> None:
+        """Close the file; closing twice is allowed."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _drop_torn_line(self) -> None:
+        # A process killed in mid-write leaves half a row, which would swallow the first row written after it.
+        end = size = self.size()
+        while end > 0:
+            start = max(0, end - 65536)
+            newline = os.pread(self._descriptor, end - start, start).rfind(b"\n")
+            end = start + newline + 1 if newline >= 0 else start
+            if newline >= 0:
+                break
+        if end < size:
+            os.ftruncate(self._descriptor, end)
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Read a JSON-lines file that may be growing: a last line without its newline is not there yet."""
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+def _ordered(row: Mapping[str, object]) -> dict[str, object]:
+    first = {key: row[key] for key in _FIRST_KEYS if key in row}
+    return {key: _plain(row[key]) for key in (*first, *sorted(row.keys() - first.keys()))}
+
+
+def _plain(value: object) -> object:
+    """The value with mappings in a fixed order and, since JSON has no NaN, null for what is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _import(module: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise HoldfastError(
+            f"{extra} is not installed; run `pip install 'holdfast[{extra}]'` or leave it out of track.sinks."
+        ) from error
+
+
+class TensorBoardSink:
+    """Scalars for TensorBoard; a resumed run gives the first step it writes, which hides older ones."""
+
+    def __init__(self, directory: Path, purge_step: int | None = None) -> None:
+        tensorboard = _import("torch.utils.tensorboard", "tensorboard")
+        self._writer = tensorboard.SummaryWriter(str(directory), purge_step=purge_step)
+
+    def log(self, step: int, round: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbSink:
+    """Rows for Weights & Biases against our own step, since its built-in one refuses a step done again."""
+
+    def __init__(self, project: str, name: str, directory: Path, run_id: str | None = None) -> None:
+        wandb = _import("wandb", "wandb")
+        self._run = wandb.init(project=project, name=name, dir=str(directory), id=run_id, resume="allow")
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, step: int, round: int, values: Mapping[str, float]) -> None:
+        self._run.log({"step": step, "round": round, **values})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class TrackioSink:
+    """Rows for Trackio; a run of the same name in the project is continued."""
+
+    def __init__(self, project: str, name: str) -> None:
+        trackio = _import("trackio", "trackio")
+        self._run = trackio.init(project=project, name=name, resume="allow")
+
+    def log(self, step: int, round: int, values: Mapping[str, float]) -> None:
+        # "step" is a reserved key there, so it goes in as the argument.
+        self._run.log({"round": round, **values}, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def open_sinks(names: Sequence[str], directory: Path, project: str, run_name: str) -> list[Sink]:
+    """The sinks that the config names; metrics.jsonl is written in any case."""
+    opened: list[Sink] = []
+    for name in names:
+        if name == "tensorboard":
+            opened.append(TensorBoardSink(directory / "tensorboard"))
+        elif name == "wandb":
+            opened.append(WandbSink(project, run_name, directory, run_id=run_name))
+        elif name == "trackio":
+            opened.append(TrackioSink(project, run_name))
+        else:
+            raise HoldfastError(f"track.sinks names {name!r}; the sinks are tensorboard, wandb and trackio.")
+    return opened

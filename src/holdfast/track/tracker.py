@@ -1,0 +1,91 @@
+"""What a run writes down about itself.
+
+    metrics.jsonl   numbers of each step, by registered name; no clock, so equal seeds give equal bytes
+    events.jsonl    what happened and what was done about it, with the time
+    samples.jsonl   answers to the fixed prompts
+    timings.jsonl   seconds per phase; it only grows, since time spent on a step done again was spent
+
+A checkpoint stores `offsets()`; a run resumed from it calls `rewind` with them and writes the rest again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast.errors import HoldfastError
+from holdfast.track.registry import metric
+from holdfast.track.sinks import JsonlFile, Sink
+
+
+class Tracker:
+    """Writes the rows of a run to its directory, and its metrics to the sinks as well."""
+
+    def __init__(self, run_dir: Path, sinks: Sequence[Sink] = ()) -> None:
+        self._metrics = JsonlFile(run_dir / "metrics.jsonl")
+        self._events = JsonlFile(run_dir / "events.jsonl")
+        self._samples = JsonlFile(run_dir / "samples.jsonl")
+        self._timings = JsonlFile(run_dir / "timings.jsonl")
+        self._rewound = {"metrics": self._metrics, "events": self._events, "samples": self._samples}
+        self._sinks = tuple(sinks)
+
+    def metrics(self, step: int, round: int, values: Mapping[str, float]) -> None:
+        """Write a step's numbers; an unknown name is refused, a value that is not finite becomes null."""
+        numbers: dict[str, int | float] = {
+            metric(name).name: value if type(value) is int else float(value) for name, value in values.items()
+        }
+        self._metrics.append({"step": step, "round": round, **numbers})
+        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        for sink in self._sinks:
+            sink.log(step, round, finite)
+
+    def event(self, step: int, round: int, kind: str, **fields: object) -> None:
+        """Write that something happened, with its evidence."""
+        self._events.append({"step": step, "round": round, "event": kind, "time": _now(), **_free(fields)})
+
+    def sample(self, step: int, round: int, **fields: object) -> None:
+        """Write an answer to one of the fixed prompts."""
+        self._samples.append({"step": step, "round": round, **fields})
+
+    def timing(self, step: int, round: int, **seconds: float) -> None:
+        """Write how long the phases of a step took."""
+        self._timings.append({"step": step, "round": round, "time": _now(), **_free(seconds)})
+
+    def offsets(self) -> dict[str, int]:
+        """Sizes of the files for a checkpoint to store; every row before them is on the disk."""
+        for file in self._rewound.values():
+            # Otherwise a power cut could keep the checkpoint and lose rows that it counts on.
+            file.sync()
+        return {name: file.size() for name, file in self._rewound.items()}
+
+    def rewind(self, offsets: Mapping[str, int]) -> None:
+        """Take metrics, events and samples back to where they were at a checkpoint; all of them or none."""
+        if offsets.keys() != self._rewound.keys():
+            raise HoldfastError(
+                f"The checkpoint holds places in {', '.join(sorted(offsets)) or 'no file'}, but "
+                f"{', '.join(sorted(self._rewound))} are needed; resume from another checkpoint."
+            )
+        for name, file in self._rewound.items():
+            file.check_holds(offsets[name])
+        for name, file in self._rewound.items():
+            file.truncate(offsets[name])
+
+    def close(self) -> None:
+        """Close the files and the sinks."""
+        for file in (*self._rewound.values(), self._timings):
+            file.close()
+        for sink in self._sinks:
+            sink.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _free(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """The fields, unless one would overwrite what the row says of itself."""
+    if taken := sorted(fields.keys() & {"event", "time"}):
+        raise ValueError(f"The field name {taken[0]!r} is taken; call it something else.")
+    return fields

@@ -1,0 +1,52 @@
+"""A simulated labeller: a person who sees the truth through noise and taste."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+
+from holdfast.preferences.types import Choice, Comparison, Label, Prompt, Response
+from holdfast.worlds.protocol import LabellerSettings
+
+Judgement = Callable[[Prompt, str, bool], float]
+
+
+def uniform(*parts: object) -> float:
+    """A number in [0, 1) that depends only on `parts`, so a comparison asked again gets the same answer."""
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+class SimulatedLabeller:
+    """Prefers a with probability sigmoid((u_a - u_b) / temperature), then flips the answer with probability `noise`.
+
+    u = judgement + length_bias * words. At temperature 0 the better answer always wins before the flip; equal
+    answers are a coin toss.
+    """
+
+    def __init__(self, name: str, judgement: Judgement, settings: LabellerSettings) -> None:
+        self.name = name
+        self._judgement = judgement
+        self._settings = settings
+
+    def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
+        return [Label(c.id, self.name, self._choose(c)) for c in comparisons]
+
+    def _choose(self, comparison: Comparison) -> Choice:
+        s = self._settings
+        gap = self._utility(comparison.prompt, comparison.a) - self._utility(comparison.prompt, comparison.b)
+        prefers_a = uniform(s.seed, comparison.id, "choice") < win_probability(gap, s.temperature)
+        flipped = uniform(s.seed, comparison.id, "flip") < s.noise
+        return Choice.A if prefers_a != flipped else Choice.B
+
+    def _utility(self, prompt: Prompt, response: Response) -> float:
+        liked_for_length = self._settings.length_bias * len(response.text.split())
+        return self._judgement(prompt, response.text, response.finished) + liked_for_length
+
+
+def win_probability(gap: float, temperature: float) -> float:
+    """sigmoid(gap / temperature), with its limit at temperature 0."""
+    if temperature == 0.0 or gap == 0.0:
+        return 0.5 if gap == 0.0 else float(gap > 0)
+    return 0.5 * (1.0 + math.tanh(0.5 * gap / temperature))

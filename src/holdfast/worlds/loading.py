@@ -1,0 +1,116 @@
+"""Finding a world, or a labeller, by name or as `path/to/file.py:Class`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.schema import Config, DataConfig
+from holdfast.errors import HoldfastError, first_line
+from holdfast.worlds.concierge import Concierge
+from holdfast.worlds.files import Files
+from holdfast.worlds.protocol import LabellerSettings, Task, World, task_of
+
+BUILT_IN = ("concierge", "files")
+
+
+def load_world(config: Config) -> World:
+    """The world that the config names, made with the run's seed."""
+    name, options, seed = config.world.name, config.world.options, config.run.seed
+    if name == "files":
+        return Files(seed, config.data)
+    _refuse_unused_files(config.data)
+    kind = Concierge if name == "concierge" else load_class(name, "world.name")
+    world = _call(kind, name, seed, options)
+    if not isinstance(world, World):
+        missing = [
+            m
+            for m in ("name", "prompts", "heldout_prompts", "demonstrations", "labeller")
+            if not hasattr(world, m)
+        ]
+        raise HoldfastError(f"The class {name} is not a world: it has no {', '.join(missing)}.")
+    return world
+
+
+def load_task(config: Config, world: World) -> Task:
+    """What training may see of the world, with the labeller that the config asks for; checked."""
+    settings = LabellerSettings(
+        noise=config.world.label_noise,
+        temperature=config.world.label_temperature,
+        length_bias=config.world.length_bias,
+        seed=config.run.seed,
+    )
+    try:
+        task = task_of(world, settings)
+    except HoldfastError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the world is the user's own code
+        raise HoldfastError(f"The world {config.world.name} failed: {first_line(error)}") from error
+    if config.world.labeller:
+        labeller = _call(
+            load_class(config.world.labeller, "world.labeller"), config.world.labeller, config.run.seed, {}
+        )
+        if not (hasattr(labeller, "name") and callable(getattr(labeller, "label", None))):
+            raise HoldfastError(
+                f"The class {config.world.labeller} is not a labeller: it needs name and label()."
+            )
+        task = Task(
+            task.name,
+            task.prompts,
+            task.heldout_prompts,
+            task.demonstrations,
+            labeller,
+            task.policy_directory,
+        )
+    if not task.prompts:
+        raise HoldfastError(f"The world {config.world.name} has no prompts to train on; give at least one.")
+    return task
+
+
+def load_class(spec: str, setting: str) -> Any:
+    """The class that `path/to/file.py:Class` names."""
+    path_text, colon, class_name = spec.rpartition(":")
+    if not colon or not path_text.endswith(".py"):
+        raise HoldfastError(
+            f"{setting} is {spec!r}; it has to be one of {', '.join(BUILT_IN)} or path/to/file.py:Class."
+            if setting == "world.name"
+            else f"{setting} is {spec!r}; it has to be path/to/file.py:Class."
+        )
+    path = Path(path_text)
+    if not path.is_file():
+        raise HoldfastError(f"{setting} names the file {path}, which does not exist.")
+    module_spec = importlib.util.spec_from_file_location(f"holdfast_user_{path.stem}", path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_spec.name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:  # noqa: BLE001 - the file is the user's own code
+        raise HoldfastError(
+            f"The file {path} cannot be imported: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    if not hasattr(module, class_name):
+        raise HoldfastError(f"The file {path} has no class {class_name}.")
+    return getattr(module, class_name)
+
+
+def _call(kind: Any, name: str, seed: int, options: dict[str, Any]) -> Any:
+    try:
+        return kind(seed, **options)
+    except HoldfastError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the class is the user's own code
+        raise HoldfastError(
+            f"{name} cannot be made with seed {seed} and options {options}: {first_line(error)}"
+        ) from error
+
+
+def _refuse_unused_files(data: DataConfig) -> None:
+    named = [key for key in ("prompts", "heldout_prompts", "demonstrations") if getattr(data, key)]
+    if named:
+        raise HoldfastError(
+            f'data.{named[0]} is only read with world.name = "files"; set that or leave data.{named[0]} out.'
+        )

@@ -1,0 +1,79 @@
+"""What a world is: a task with prompts, demonstrations and a simulated labeller, and perhaps a known truth.
+
+    world --(prompts, demonstrations, labeller)--> Task --> the loop
+    world --(gold)-------------------------------> lab.observer --> gold.jsonl
+
+The loop is handed a `Task`, which has no way to the gold score; only `holdfast.lab` asks a world for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from holdfast.preferences.types import Demonstration, Labeller, Prompt
+
+
+@dataclass(frozen=True)
+class LabellerSettings:
+    """How a simulated labeller errs: `noise` flips answers, `temperature` blurs close calls, `length_bias` likes words."""
+
+    noise: float = 0.0
+    temperature: float = 0.0
+    length_bias: float = 0.0
+    seed: int = 0
+
+
+@runtime_checkable
+class World(Protocol):
+    """A task anyone can bring as `path/to/file.py:Class`; the class is called with the run's seed.
+
+    Two more methods are looked for and may be missing: `gold(prompt, response, finished) -> float`, the truth,
+    which only the lab reads; and `policy_directory() -> Path`, a pretrained policy with its own tokenizer. Without
+    the latter a small Llama with a word-level tokenizer over the world's texts is built.
+    """
+
+    name: str
+
+    def prompts(self) -> Sequence[Prompt]:
+        """Prompts the policy is trained on."""
+        ...
+
+    def heldout_prompts(self) -> Sequence[Prompt]:
+        """Prompts that never train anything; the report's samples and the lab's measurements use them."""
+        ...
+
+    def demonstrations(self) -> Sequence[Demonstration]:
+        """Answers that supervised fine-tuning imitates; empty where the policy needs none."""
+        ...
+
+    def labeller(self, settings: LabellerSettings) -> Labeller | None:
+        """Whoever answers comparisons, or None where there are only imported labels."""
+        ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """The side of a world that training may see."""
+
+    name: str
+    prompts: Sequence[Prompt]
+    heldout_prompts: Sequence[Prompt]
+    demonstrations: Sequence[Demonstration]
+    labeller: Labeller | None
+    policy_directory: Path | None
+
+
+def task_of(world: World, settings: LabellerSettings) -> Task:
+    """Take from a world what training may see, and nothing else."""
+    directory: Callable[[], Path] | None = getattr(world, "policy_directory", None)
+    return Task(
+        name=world.name,
+        prompts=list(world.prompts()),
+        heldout_prompts=list(world.heldout_prompts()),
+        demonstrations=list(world.demonstrations()),
+        labeller=world.labeller(settings),
+        policy_directory=None if directory is None else Path(directory()),
+    )

@@ -1,0 +1,162 @@
+"""PPO: rewards, policy loss and value loss, by hand, by gradient, and across micro-batches."""
+
+import math
+
+import pytest
+import torch
+
+from holdfast.algorithms.ppo import kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
+
+
+def _random(shape: tuple[int, int], seed: int = 0) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    old = -torch.rand(shape, generator=generator, dtype=torch.float64) * 3
+    new = old + 0.4 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    advantages = torch.randn(shape, generator=generator, dtype=torch.float64)
+    lengths = torch.randint(1, shape[1] + 1, (shape[0], 1), generator=generator)
+    return new, old, advantages, torch.arange(shape[1]) < lengths
+
+
+def test_rewards_by_hand() -> None:
+    # beta 0.1: -0.1 * kl everywhere, and the score on the last response token of each row.
+    rewards_BT = kl_penalised_rewards(
+        torch.tensor([2.0, -1.0]),
+        torch.tensor([[1.0, 2.0, 99.0], [0.5, -1.0, 3.0]]),
+        torch.tensor([[1, 1, 0], [1, 1, 1]]),
+        beta=0.1,
+    )
+    torch.testing.assert_close(rewards_BT, torch.tensor([[-0.1, 1.8, 0.0], [-0.05, 0.1, -1.3]]))
+
+
+def test_a_response_without_tokens_cannot_carry_its_score() -> None:
+    with pytest.raises(ValueError, match="at least one token"):
+        kl_penalised_rewards(torch.ones(1), torch.zeros(1, 2), torch.zeros(1, 2), beta=0.1)
+
+
+def test_policy_loss_and_stats_by_hand() -> None:
+    # clip 0.2.  rho A: 1.5 * 1 -> held at 1.2;  0.5 * -1 -> held at -0.8;  1.1 * 2 = 2.2 is inside;
+    # 1.5 * -1 = -1.5 is below its held value -1.2 and stays.
+    # The sum is 1.2 - 0.8 + 2.2 - 1.5 = 1.1, so L = -1.1 / 4.
+    ratios = [1.5, 0.5, 1.1, 1.5]
+    old_BT = torch.full((1, 5), -2.0)
+    new_BT = old_BT + torch.tensor([[*[math.log(r) for r in ratios], 7.0]])
+    advantages_BT = torch.tensor([[1.0, -1.0, 2.0, -1.0, 50.0]])
+    mask_BT = torch.tensor([[1, 1, 1, 1, 0]])
+    loss, stats = ppo_policy_loss(new_BT, old_BT, advantages_BT, mask_BT, clip=0.2, token_count=4)
+    assert loss.item() == pytest.approx(-0.275, abs=1e-6)
+    assert stats.tokens.item() == 4
+    assert stats.clipped.item() == 2
+    assert stats.clip_fraction.item() == 0.5
+    assert stats.ratio.item() == pytest.approx(4.6, abs=1e-5)
+    assert stats.mean_ratio.item() == pytest.approx(1.15, abs=1e-5)
+    # k3 of KL(old || new) is rho - 1 - log rho: 0.0945 + 0.1931 + 0.0047 + 0.0945.
+    kl = sum(r - 1 - math.log(r) for r in ratios)
+    assert kl == pytest.approx(0.38686, abs=1e-4)
+    assert stats.kl.item() == pytest.approx(kl, abs=1e-5)
+    assert stats.mean_kl.item() == pytest.approx(kl / 4, abs=1e-5)
+
+
+def test_policy_gradient_in_closed_form() -> None:
+    # dL/dlogp = -rho A / N where the clip does not bind, and 0 where it does or outside the mask.
+    new_BT, old_BT, advantages_BT, mask_BT = _random((6, 9))
+    new_BT.requires_grad_(True)
+    count = float(mask_BT.sum())
+    loss, stats = ppo_policy_loss(new_BT, old_BT, advantages_BT, mask_BT, 0.2, count)
+    (gradient_BT,) = torch.autograd.grad(loss, new_BT)
+    ratio_BT = (new_BT - old_BT).exp().detach()
+    held_BT = ((ratio_BT > 1.2) & (advantages_BT > 0)) | ((ratio_BT < 0.8) & (advantages_BT < 0))
+    expected_BT = torch.where(mask_BT & ~held_BT, -ratio_BT * advantages_BT / count, 0.0)
+    torch.testing.assert_close(gradient_BT, expected_BT)
+    assert 0 < stats.clipped.item() == (held_BT & mask_BT).sum().item()
+
+
+def test_policy_gradient_by_finite_differences() -> None:
+    new_BT, old_BT, advantages_BT, mask_BT = _random((2, 4), seed=4)
+    new_BT.requires_grad_(True)
+    assert torch.autograd.gradcheck(
+        lambda x: ppo_policy_loss(x, old_BT, advantages_BT, mask_BT, 0.2, 5.0)[0], new_BT
+    )
+
+
+def test_micro_batches_add_up_to_the_token_mean_of_the_minibatch() -> None:
+    new_BT, old_BT, advantages_BT, mask_BT = _random((8, 7), seed=2)
+    new_BT.requires_grad_(True)
+    count = int(mask_BT.sum())
+    whole, whole_stats = ppo_policy_loss(new_BT, old_BT, advantages_BT, mask_BT, 0.2, count)
+    (whole_gradient,) = torch.autograd.grad(whole, new_BT)
+    # Buckets of unlike size, each trimmed to its own longest row, as the trainer makes them.
+    parts, stats, order = [], None, mask_BT.sum(1).argsort()
+    for rows in (order[:3], order[3:5], order[5:]):
+        width = int(mask_BT[rows].sum(1).max())
+        loss, part = ppo_policy_loss(
+            *(x[rows, :width] for x in (new_BT, old_BT, advantages_BT, mask_BT)), 0.2, count
+        )
+        parts.append(loss)
+        stats = part if stats is None else stats + part
+    (gradient,) = torch.autograd.grad(torch.stack(parts).sum(), new_BT)
+    torch.testing.assert_close(torch.stack(parts).sum(), whole)
+    torch.testing.assert_close(gradient, whole_gradient)
+    assert stats is not None
+    for name in ("tokens", "clipped", "kl", "ratio"):
+        torch.testing.assert_close(getattr(stats, name), getattr(whole_stats, name))
+
+
+def test_a_ratio_explosion_of_5e8_and_more_stays_finite() -> None:
+    old_BT = torch.tensor([[-25.0, -300.0, -1.0, -1.0]])
+    new_BT = torch.tensor([[-0.1, -0.1, -400.0, -1.0]], requires_grad=True)
+    for sign in (1.0, -1.0):
+        loss, stats = ppo_policy_loss(new_BT, old_BT, torch.full((1, 4), sign), torch.ones(1, 4), 0.2, 4)
+        (gradient,) = torch.autograd.grad(loss, new_BT)
+        assert math.isfinite(loss.item())
+        assert torch.isfinite(gradient).all()
+        assert gradient[0, 3].item() == pytest.approx(-sign / 4)  # the sane token still learns
+        assert all(math.isfinite(x.item()) for x in (stats.kl, stats.ratio, stats.clipped))
+        assert stats.mean_ratio.item() > 1e8  # and the explosion shows
+
+
+def test_nan_outside_the_mask_reaches_neither_loss_nor_gradient() -> None:
+    nan = float("nan")
+    mask_BT = torch.tensor([[1, 0, 0]])
+    new_BT = torch.tensor([[-1.0, nan, -torch.inf]], requires_grad=True)
+    loss, stats = ppo_policy_loss(
+        new_BT, torch.tensor([[-1.0, nan, -torch.inf]]), torch.tensor([[1.0, nan, 1.0]]), mask_BT, 0.2, 1
+    )
+    values_BT = torch.tensor([[1.0, nan, torch.inf]], requires_grad=True)
+    value_loss = ppo_value_loss(
+        values_BT, torch.tensor([[1.0, nan, 0.0]]), torch.zeros(1, 3), mask_BT, 0.2, 1
+    )
+    gradients = torch.autograd.grad(loss + value_loss, (new_BT, values_BT))
+    assert loss.item() == -1.0
+    assert value_loss.item() == 0.5
+    assert stats.ratio.item() == 1.0
+    assert torch.equal(gradients[0], torch.tensor([[-1.0, 0.0, 0.0]]))
+    assert torch.equal(gradients[1], torch.tensor([[1.0, 0.0, 0.0]]))
+
+
+def test_value_loss_by_hand() -> None:
+    # clip 0.2. V 1.0 from old 0.5, target 1.0: free error 0, held at 0.7 -> 0.3^2 = 0.09 counts.
+    # V 0.6 from 0.5, target 0: inside, 0.36. V 2.0 from 0.5, target 1: free 1, held (0.7 - 1)^2; 1 counts.
+    # 0.5 * (0.09 + 0.36 + 1) / 3 = 0.241667.
+    loss = ppo_value_loss(
+        torch.tensor([[1.0, 0.6, 2.0, 9.0]]),
+        torch.full((1, 4), 0.5),
+        torch.tensor([[1.0, 0.0, 1.0, 0.0]]),
+        torch.tensor([[1, 1, 1, 0]]),
+        clip=0.2,
+        token_count=3,
+    )
+    assert loss.item() == pytest.approx(0.241667, abs=1e-6)
+
+
+def test_value_gradient_by_finite_differences_and_across_micro_batches() -> None:
+    values_BT, old_BT, returns_BT, mask_BT = _random((4, 5), seed=3)
+    values_BT.requires_grad_(True)
+    assert torch.autograd.gradcheck(
+        lambda x: ppo_value_loss(x, old_BT, returns_BT, mask_BT, 0.2, 9.0), values_BT
+    )
+    whole = ppo_value_loss(values_BT, old_BT, returns_BT, mask_BT, 0.2, 9.0)
+    halves = [
+        ppo_value_loss(*(x[rows] for x in (values_BT, old_BT, returns_BT, mask_BT)), 0.2, 9.0)
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+    torch.testing.assert_close(halves[0] + halves[1], whole)

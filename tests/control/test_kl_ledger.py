@@ -1,0 +1,107 @@
+"""The KL account across rounds and rollbacks."""
+
+import json
+import math
+
+import pytest
+
+from holdfast.control.ledger import KLLedger
+from holdfast.errors import HoldfastError
+
+
+def _ledger() -> KLLedger:
+    ledger = KLLedger()
+    for step, (round, kl) in enumerate([(1, 0.1), (1, 0.2), (2, 0.4), (2, 0.8)], start=1):
+        ledger.record(step, round, kl_step=kl, kl_reference=2 * kl)
+    return ledger
+
+
+def test_totals_by_step_and_round() -> None:
+    ledger = _ledger()
+    assert ledger.spent == pytest.approx(1.5)
+    assert ledger.undone == 0.0
+    assert ledger.position == pytest.approx(1.5)
+    assert ledger.round_total(1) == pytest.approx(0.3)
+    assert ledger.round_total(2) == pytest.approx(1.2)
+    assert ledger.round_total(3) == 0.0
+    assert ledger.since(2) == pytest.approx(1.2)
+    assert ledger.since(0) == pytest.approx(1.5)
+    assert ledger.reference == 1.6
+
+
+def test_an_empty_ledger_is_at_the_reference() -> None:
+    ledger = KLLedger()
+    assert (ledger.spent, ledger.undone, ledger.position, ledger.reference, ledger.since(0)) == (
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
+
+
+def test_a_rollback_undoes_but_does_not_forget() -> None:
+    ledger = _ledger()
+    ledger.undo_to(2)
+    assert ledger.spent == pytest.approx(1.5)
+    assert ledger.undone == pytest.approx(1.2)
+    assert ledger.position == pytest.approx(0.3)
+    assert ledger.reference == 0.4
+    assert ledger.round_total(2) == 0.0
+    # The round is tried again with the same step numbers.
+    ledger.record(3, 2, kl_step=0.05, kl_reference=0.5)
+    assert ledger.round_total(2) == pytest.approx(0.05)
+    assert ledger.round_total(2, with_undone=True) == pytest.approx(1.25)
+    assert ledger.since(2) == pytest.approx(0.05)
+    assert ledger.spent == pytest.approx(1.55)
+    assert ledger.position == pytest.approx(0.35)
+
+
+def test_a_rollback_of_a_rollback() -> None:
+    ledger = _ledger()
+    ledger.undo_to(3)
+    ledger.record(4, 2, 0.3, 0.9)
+    ledger.undo_to(1)
+    assert ledger.position == pytest.approx(0.1)
+    assert ledger.undone == pytest.approx(0.2 + 0.4 + 0.8 + 0.3)
+    assert [entry.undone for entry in ledger.entries] == [False, True, True, True, True]
+
+
+def test_what_was_undone_stays_undone_when_its_step_numbers_come_again() -> None:
+    ledger = _ledger()
+    ledger.undo_to(2)
+    for step in (3, 4, 5):
+        ledger.record(step, 2, 0.01, 0.5)
+    ledger.undo_to(4)
+    assert [entry.undone for entry in ledger.entries] == [False, False, True, True, False, False, True]
+    assert ledger.position == pytest.approx(0.32)
+
+
+def test_steps_come_in_order_and_with_finite_kl() -> None:
+    ledger = _ledger()
+    with pytest.raises(ValueError, match="not after step 4"):
+        ledger.record(4, 2, 0.1, 0.1)
+    for bad in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="not finite"):
+            ledger.record(5, 2, bad, 0.1)
+        with pytest.raises(ValueError, match="not finite"):
+            ledger.record(5, 2, 0.1, bad)
+    assert len(ledger.entries) == 4
+
+
+def test_state_round_trip_is_exact() -> None:
+    ledger = _ledger()
+    ledger.undo_to(2)
+    ledger.record(3, 3, 0.1 + 0.2, 1 / 3)
+    restored = KLLedger()
+    restored.restore(json.loads(json.dumps(ledger.state())))
+    assert restored.entries == ledger.entries
+    assert restored.state() == ledger.state()
+    restored.record(4, 3, 0.1, 0.1)
+    assert len(ledger.entries) == 5  # the two share nothing
+
+
+@pytest.mark.parametrize("row", [[1, 1, 0.1], [1, 1, "0.1", 0.2, False], [1, 1, 0.1, 0.2, 0], "abcde"])
+def test_a_broken_line_is_refused(row: object) -> None:
+    with pytest.raises(HoldfastError, match="cannot be read"):
+        KLLedger().restore({"kind": "ledger", "entries": [row]})  # type: ignore[list-item]

@@ -1,0 +1,85 @@
+"""Learning rates of policy and refresh."""
+
+import json
+
+import pytest
+
+from holdfast.control.schedule import LearningRate, RefreshSchedule
+from holdfast.errors import HoldfastError
+
+
+def test_warm_up_then_level() -> None:
+    rate = LearningRate(base=4e-4, warmup_steps=4)
+    seen = []
+    for _ in range(6):
+        seen.append(rate.rate)
+        rate.advance()
+    assert seen == pytest.approx([1e-4, 2e-4, 3e-4, 4e-4, 4e-4, 4e-4])
+    assert LearningRate(base=1e-3, warmup_steps=0).rate == 1e-3
+
+
+def test_each_settling_cuts_the_rate_down_to_the_floor() -> None:
+    rate = LearningRate(base=1.0, warmup_steps=0, decay=0.5, floor=0.2)
+    seen = []
+    for _ in range(4):
+        rate.settle()
+        seen.append(rate.rate)
+    assert seen == [0.5, 0.25, 0.2, 0.2]
+
+
+def test_settling_during_warm_up_scales_the_warm_up() -> None:
+    rate = LearningRate(base=1.0, warmup_steps=4, decay=0.5)
+    rate.settle()
+    rate.advance()
+    assert rate.rate == pytest.approx(0.25)  # 2/4 of the way, times 0.5
+
+
+def test_state_round_trip_is_exact() -> None:
+    rate = LearningRate(base=3e-4, warmup_steps=10, decay=0.7)
+    for _ in range(5):
+        rate.advance()
+    rate.settle()
+    restored = LearningRate(base=3e-4, warmup_steps=10, decay=0.7)
+    restored.restore(json.loads(json.dumps(rate.state())))
+    for _ in range(8):
+        assert restored.rate == rate.rate
+        rate.advance()
+        restored.advance()
+    with pytest.raises(HoldfastError, match="'step'"):
+        restored.restore({"kind": "learning_rate", "step": 1.5, "factor": 1.0})
+
+
+def test_refresh_warms_up_and_decays_to_a_tenth() -> None:
+    # Peak at step 1, a tenth at step 10, a straight line between: each step loses 0.1 of the peak.
+    schedule = RefreshSchedule(lr=1.0, warmup_steps=2, total_steps=11)
+    assert [schedule.at(i) for i in range(11)] == pytest.approx(
+        [0.5, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    )
+    assert schedule.at(50) == pytest.approx(0.1)
+
+
+def test_refresh_without_warm_up_and_very_short_ones() -> None:
+    schedule = RefreshSchedule(lr=2.0, warmup_steps=0, total_steps=3)
+    assert [schedule.at(i) for i in range(3)] == pytest.approx([2.0, 1.1, 0.2])
+    assert RefreshSchedule(lr=2.0, warmup_steps=0, total_steps=1).at(0) == 2.0
+    short = RefreshSchedule(lr=2.0, warmup_steps=10, total_steps=2)
+    assert [short.at(i) for i in range(2)] == pytest.approx([0.2, 0.4])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"base": 0.0},
+        {"base": float("nan")},
+        {"warmup_steps": -1},
+        {"decay": 0.0},
+        {"decay": 1.5},
+        {"floor": -0.1},
+        {"floor": 2.0},
+    ],
+)
+def test_rates_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(HoldfastError):
+        LearningRate(**{"base": 1e-4, "warmup_steps": 1, **settings})  # type: ignore[arg-type]
+    with pytest.raises(HoldfastError):
+        RefreshSchedule(lr=1e-4, warmup_steps=0, total_steps=0)

@@ -1,0 +1,94 @@
+import json
+
+import pytest
+from fake_run import write_fake_run, write_lines
+
+from holdfast.errors import HoldfastError
+from holdfast.report.data import read_run
+
+
+def test_a_whole_run_is_read(tmp_path):
+    run = read_run(write_fake_run(tmp_path, steps=20))
+    assert run.name == "concierge-demo"
+    assert [row.step for row in run.metrics] == list(range(1, 21))
+    assert run.metrics[-1].round == 2
+    assert "val/explained_variance" not in run.metrics[0].values  # it was null
+    assert [step for step, _ in run.gold_of("heldout")] == [0, 10, 20]
+    assert set(run.sample_gold()) == {(step, index) for step in (0, 10, 20) for index in range(6)}
+    assert run.timings[0].seconds.keys() == {"sample", "score", "update"}
+    assert run.notes == ()
+
+
+def test_a_torn_last_line_is_left_out_without_a_word(tmp_path):
+    whole = '{"step": 1, "objective/kl": 0.5}\n'
+    for cut in range(1, len(whole) - 2):
+        (tmp_path / "metrics.jsonl").write_text(whole.replace("1", "0", 1) + whole[:cut])
+        run = read_run(tmp_path)
+        assert [row.step for row in run.metrics] == [0]
+        assert run.notes == ()
+
+
+def test_a_last_line_without_its_newline_counts_if_it_is_whole(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}')
+    assert [row.step for row in read_run(tmp_path).metrics] == [0, 1]
+
+
+def test_a_broken_line_in_the_middle_is_left_out_and_said(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0}\n{"st\xff\n[1]\n{"step": "x"}\n{"step": 1}\n')
+    run = read_run(tmp_path)
+    assert [row.step for row in run.metrics] == [0, 1]
+    assert run.notes == ("3 lines of metrics.jsonl could not be read and were left out.",)
+
+
+def test_values_that_are_no_numbers_are_gaps(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 0, "a": null, "b": NaN, "c": Infinity, "d": "1", "e": true, "f": 1e999, "g": 2, "h": '
+        + "9" * 400
+        + "}\n"
+    )
+    assert read_run(tmp_path).metrics[0].values == {"g": 2.0}
+
+
+def test_steps_that_were_done_again_replace_the_ones_before(tmp_path):
+    # steps 3 and 4 are taken back by the second 2, as after a resume from a checkpoint at step 1
+    rows = [{"step": s, "objective/kl": k} for s, k in ((1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (2, 9.0))]
+    write_lines(tmp_path / "metrics.jsonl", rows)
+    run = read_run(tmp_path)
+    assert run.known("objective/kl") == [(1, 1.0), (2, 9.0)]
+    assert "3 steps were taken back" in run.notes[0]
+
+
+def test_gold_splits_and_samples_do_not_take_each_other_back(tmp_path):
+    rows = [
+        {"step": 5, "split": "rollout", "gold": 0.5},
+        {"step": 0, "split": "heldout", "gold": 0.1},
+        {"step": 5, "split": "samples", "prompt_index": 0, "gold": 0.2},
+        {"step": 5, "split": "samples", "prompt_index": 1, "gold": 0.3},
+        {"step": 5, "split": "heldout", "gold": None},
+    ]
+    write_lines(tmp_path / "gold.jsonl", rows)
+    run = read_run(tmp_path)
+    assert run.gold_of("rollout") == [(5, 0.5)]
+    assert run.gold_of("heldout") == [(0, 0.1)]
+    assert run.sample_gold() == {(5, 0): 0.2, (5, 1): 0.3}
+
+
+def test_a_name_comes_from_the_directory_when_the_manifest_is_broken(tmp_path):
+    directory = tmp_path / "my-run"
+    directory.mkdir()
+    (directory / "manifest.json").write_text('{"name": ')
+    run = read_run(directory)
+    assert run.name == "my-run"
+    assert run.notes == ("manifest.json could not be read and was left out.",)
+
+
+def test_deeply_nested_json_does_not_end_the_report(tmp_path):
+    (tmp_path / "events.jsonl").write_text("[" * 100_000 + "\n" + json.dumps({"event": "resumed"}) + "\n")
+    assert [event.kind for event in read_run(tmp_path).events] == ["resumed"]
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(HoldfastError, match="holds no run"):
+        read_run(tmp_path)
+    with pytest.raises(HoldfastError, match="no run directory"):
+        read_run(tmp_path / "missing")

@@ -1,0 +1,282 @@
+import base64
+import hashlib
+import os
+import re
+from html.parser import HTMLParser
+
+import pytest
+from fake_run import write_fake_run, write_lines
+
+from holdfast.errors import HoldfastError
+from holdfast.report.page import write_report
+from holdfast.report.text import visible
+
+ATTACK = (
+    '<script>document.title="x"</script><img src=x onerror=alert(1)></div></main>"\'><svg onload=alert(2)>'
+)
+
+
+class Page(HTMLParser):
+    """Collects what a browser would act on, and the text that a reader sees."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.raw: dict[str, str] = {}
+        self._in = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._in = tag
+
+    def handle_endtag(self, tag):
+        self._in = ""
+
+    def handle_data(self, data):
+        if self._in in ("script", "style"):
+            self.raw[self._in] = self.raw.get(self._in, "") + data
+        else:
+            self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def report(run_dir) -> str:
+    return write_report(run_dir).read_text(encoding="utf-8")
+
+
+def names(directory) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> str:
+    return report(write_fake_run(tmp_path_factory.mktemp("run")))
+
+
+def test_sections_come_in_order(good):
+    order = [
+        "<h1>",
+        'class="result"',
+        'class="tiles"',
+        "Proxy: what the reward ensemble says",
+        "Gold: what is true",
+        *(">KL to the reference<", ">KL of each step<", ">KL spent in all<", ">KL penalty (beta)<"),
+        *(">Spread of the ensemble<", ">Reward-model accuracy<", ">Answer length<", ">Unfinished answers<"),
+        *(">Learning rate<", ">Clipped updates<"),
+        "What happened",
+        "The same prompts, before and after",
+        *("Time by phase", "<summary>Config", "How to read this page"),
+    ]
+    places = []
+    for mark in order:
+        places.append(good.index(mark, places[-1] if places else 0))
+    assert places == sorted(places)
+
+
+def test_the_page_shows_the_run(good):
+    text = Page(good).text
+    assert "Reward ensemble refreshed to v3" in text
+    assert "the room is a room and it is by the lift" in text
+    assert "Of course. Room 412 is at the end of the corridor" in text
+    assert 'labeller = "simulated"   # <b>not bold</b> & "quoted"' in text
+
+
+def test_after_without_script_shows_the_last_answers_only(good):
+    after = [attrs for tag, attrs in Page(good).tags if tag == "div" and attrs.get("class") == "answer after"]
+    assert len(after) == 6 * 12
+    shown = [attrs for attrs in after if "hidden" not in attrs]
+    assert [attrs["data-moment"] for attrs in shown] == ["11"] * 6
+
+
+def test_nothing_is_loaded_and_only_our_own_script_and_style_may_act(good):
+    page = Page(good)
+    policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    for kind in ("script", "style"):
+        digest = base64.b64encode(hashlib.sha256(page.raw[kind].encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert page.count("script") == page.count("style") == 1
+    for tag, attrs in page.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form", "a")
+        assert not {"src", "href", "style", "srcset", "action"} & attrs.keys()
+    addresses = set(re.findall(r"https?://[^\"' ]+", good))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, never fetched
+
+
+def hostile_run(directory):
+    write_fake_run(directory, steps=20)
+    (directory / "config.toml").write_text(f"# {ATTACK}\n")
+    manifest = dict.fromkeys(("name", "world", "seed", "started"), ATTACK)
+    write_lines(directory / "manifest.json", [manifest])
+    write_lines(
+        directory / "events.jsonl",
+        [
+            {"step": 1, "round": 1, "event": ATTACK, ATTACK: ATTACK},
+            {"step": 1, "round": 1, "event": "refresh", "version": 2, "reason": ATTACK},
+            {"step": 1, "round": 1, "event": "step_skipped", "reason": ATTACK},
+        ],
+    )
+    sample = {"round": 1, "prompt_index": 0, "prompt": ATTACK, "finished": True, "score": 1.0}
+    write_lines(directory / "samples.jsonl", [{"step": s, "response": ATTACK, **sample} for s in (0, 10)])
+    write_lines(directory / "timings.jsonl", [{"step": 1, ATTACK: 1.0, "update": 2.0}])
+    return directory
+
+
+def test_hostile_text_stays_text(tmp_path):
+    html = report(hostile_run(tmp_path))
+    page = Page(html)
+    assert page.count("script") == 1
+    assert page.count("img") == 0
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+    assert "document.title" not in page.raw["script"]
+    # title and heading, three facts, config, prompt, two answers, events and the phase all show it as text
+    assert page.text.count(ATTACK) >= 10
+
+
+def test_hidden_characters_are_shown(tmp_path):
+    write_lines(
+        tmp_path / "samples.jsonl",
+        [
+            {
+                "step": 0,
+                "prompt_index": 0,
+                "prompt": "p",
+                "response": "nul\x00 bidi\u202e tag\U000e0041 \ud800 é 漢",
+            }
+        ],
+    )
+    write_lines(tmp_path / "events.jsonl", [{"event": "step_skipped", "reason": "why\u202e\x00"}])
+    write_lines(tmp_path / "manifest.json", [{"name": "run\u2066\ud800"}])
+    html = report(tmp_path)
+    assert "Step skipped (why⟨U+202E⟩␀)." in html
+    assert html.count("run⟨U+2066⟩⟨U+D800⟩") == 2
+    assert "nul␀ bidi⟨U+202E⟩ tag⟨U+E0041⟩ ⟨U+D800⟩ é 漢" in html
+    assert not set("\x00\u202e\u2066\U000e0041") & set(html)
+
+
+def test_visible_keeps_ordinary_text():
+    ordinary = "line one\n\tline two – naïve, 日本語, עברית, 👩‍🔬"
+    assert visible(ordinary) == ordinary
+    assert visible("a\r\nb\rc\x1b[31m\x7f\u2028") == "a\nb␍c␛[31m⟨U+007F⟩⟨U+2028⟩"
+
+
+def test_very_long_answers_are_cut_with_a_note(tmp_path):
+    write_lines(
+        tmp_path / "samples.jsonl",
+        [{"step": s, "prompt_index": 0, "prompt": "p" * 5_000, "response": "y" * 1_000_000} for s in (0, 1)],
+    )
+    html = report(tmp_path)
+    assert len(html) < 60_000
+    assert html.count("Cut here: 996,000 more characters.") == 2
+    assert "Cut here: 1,000 more characters." in html
+    assert "y" * 4_000 in html
+    assert "y" * 4_001 not in html
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"manifest.json": [{"name": "new"}]},
+        {"metrics.jsonl": []},
+        {"metrics.jsonl": [{"step": 0, "round": 0}]},
+        {"metrics.jsonl": [{"step": s, "objective/kl": None, "objective/scores": None} for s in range(3)]},
+        {
+            "metrics.jsonl": [
+                {"step": 0, "objective/scores": 0.0, "objective/kl": 0.0, "ensemble/spread": 0.1}
+            ]
+        },
+        {"gold.jsonl": [{"step": 0, "split": "heldout", "gold": 0.3}]},
+        {"events.jsonl": [{"event": "run_started"}, {"step": 0, "event": "refresh", "version": None}]},
+        {"samples.jsonl": [{"step": 0, "prompt_index": 0, "prompt": "", "response": ""}]},
+        {"samples.jsonl": [{"step": s, "prompt_index": s, "prompt": "p", "response": "r"} for s in (0, 5)]},
+        {"timings.jsonl": [{"step": 0, "sample": 0.0}]},
+    ],
+)
+def test_short_and_partial_runs_have_a_page(tmp_path, files):
+    for name, rows in files.items():
+        write_lines(tmp_path / name, rows)
+    html = report(tmp_path)
+    assert html.rstrip().endswith("</html>")
+    assert re.search(r'<p class="result">[A-Z0-9][^<]+\.</p>', html)
+    assert (
+        "nan" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", html, flags=re.S).lower().split()
+    )
+
+
+def test_a_run_without_gold_says_what_that_means(tmp_path, good):
+    html = report(write_fake_run(tmp_path, gold=False))
+    assert "The truth (gold) is not known in this run." in html
+    assert "Gold: what is true" not in html
+    assert "The truth (gold) is not known" not in good
+
+
+def test_missing_metrics_are_named(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", [{"step": s, "objective/kl": 0.1 * s} for s in range(5)])
+    html = report(tmp_path)
+    named = re.search(r"Not recorded in this run: ([^<]+)\.</p>", html)[1].split("; ")
+    assert "Spread of the ensemble" in named
+    assert "KL to the reference" not in named
+
+
+def test_many_prompts_moments_and_events_keep_the_page_small(tmp_path):
+    write_lines(
+        tmp_path / "samples.jsonl",
+        [
+            {"step": s, "round": s, "prompt_index": p, "prompt": f"p{p}", "response": "r"}
+            for s in range(101)
+            for p in range(40)
+        ],
+    )
+    write_lines(
+        tmp_path / "events.jsonl",
+        [{"step": s, "event": "step_skipped", "reason": "NaN"} for s in range(5_000)],
+    )
+    html = report(tmp_path)
+    assert "The first 24\nare shown." in html
+    assert "Of 100 moments\n16 are shown." in html
+    assert 'data-label="step 100, after round 100"' in html
+    assert "4,940 more in between are not shown here." in html
+    assert html.count('<li class="alarm">') == 60 + 1_000
+
+
+def test_the_same_run_gives_the_same_page(tmp_path, good):
+    assert report(write_fake_run(tmp_path)) == good
+
+
+def test_the_report_goes_where_it_is_told_and_leaves_nothing_else(tmp_path):
+    run_dir = write_fake_run(tmp_path / "run", steps=10)
+    before = names(run_dir)
+    out = tmp_path / "elsewhere.html"
+    assert write_report(run_dir, out) == out
+    assert names(run_dir) == before
+    assert write_report(run_dir) == run_dir / "report.html"
+    assert names(run_dir) == sorted([*before, "report.html"])
+    assert out.read_bytes() == (run_dir / "report.html").read_bytes()
+
+
+def test_a_report_that_cannot_be_written_is_one_sentence_and_keeps_the_old_one(tmp_path, monkeypatch):
+    run_dir = write_fake_run(tmp_path, steps=10)
+    old = write_report(run_dir).read_bytes()
+    files = names(run_dir)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    write_lines(run_dir / "metrics.jsonl", [])
+    with pytest.raises(HoldfastError, match="No space left on device"):
+        write_report(run_dir)
+    assert (run_dir / "report.html").read_bytes() == old
+    assert names(run_dir) == files
+    with pytest.raises(HoldfastError):
+        write_report(run_dir, tmp_path / "missing" / "report.html")
+
+
+def test_ids_on_the_page_are_unique(good):
+    ids = [attrs["id"] for _, attrs in Page(good).tags if "id" in attrs]
+    assert len(ids) == len(set(ids))

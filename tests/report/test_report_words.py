@@ -1,0 +1,145 @@
+import pytest
+from fake_run import write_lines
+
+from holdfast.report.data import EventRow, RunData, read_run
+from holdfast.report.words import duration, event_lines, refresh_events, result, status, tiles
+
+
+def make_run(tmp_path, *, metrics=(), events=(), gold=()) -> RunData:
+    write_lines(tmp_path / "metrics.jsonl", metrics)
+    write_lines(tmp_path / "events.jsonl", events)
+    write_lines(tmp_path / "gold.jsonl", gold)
+    return read_run(tmp_path)
+
+
+def curve(name, values):
+    return [{"step": step, "round": 1, name: value} for step, value in enumerate(values)]
+
+
+def gold(values, split="heldout"):
+    return [{"step": step, "split": split, "gold": value} for step, value in enumerate(values)]
+
+
+def test_the_result_of_a_good_run(tmp_path):
+    metrics = [
+        {"step": 0, "objective/scores": 0.0, "objective/kl": 0.0, "control/kl_target": 8},
+        {"step": 100, "objective/scores": 1.84, "objective/kl": 6.1, "control/kl_target": 8},
+    ]
+    truth = [{"step": s, "split": "heldout", "gold": g} for s, g in ((0, 0.31), (84, 0.74), (100, 0.72))]
+    events = [{"step": s, "event": "refresh", "version": v} for s, v in ((20, 2), (40, 3), (60, 4))]
+    assert result(make_run(tmp_path, metrics=metrics, events=events, gold=truth)) == (
+        "Proxy rose from 0.00 to 1.84; gold on held-out prompts rose from 0.31 to 0.72 "
+        "(peak 0.74 at step 84). 3 refreshes. KL to reference ended at 6.10 nats of a budget of 8."
+    )
+
+
+def test_gold_that_falls_while_the_proxy_rises_is_named(tmp_path):
+    # gold: peak 0.6 at step 2, end 0.2, so a fall of 0.4; the proxy rose from 1.0 at step 2 to 2.5
+    run = make_run(
+        tmp_path,
+        metrics=curve("objective/scores", [0, 0.5, 1.0, 1.5, 2.5]),
+        gold=gold([0.3, 0.5, 0.6, 0.4, 0.2]),
+    )
+    assert "After its peak gold fell by 0.40 while the proxy rose by 1.50" in result(run)
+
+
+def test_a_small_dip_after_the_peak_is_not_called_over_optimisation(tmp_path):
+    run = make_run(
+        tmp_path, metrics=curve("objective/scores", [0, 1, 2, 3]), gold=gold([0.1, 0.4, 0.62, 0.6])
+    )
+    assert "over-optimised" not in result(run)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ([], "No step recorded yet."),
+        ([{"step": 0}], "1 step recorded, none with a score. No refresh."),
+        ([{"step": 0, "objective/scores": 0.2}], "Proxy was 0.20 at step 0. No refresh."),
+        (curve("objective/scores", [0.5, 0.7, 0.501]), "Proxy stayed at 0.50. No refresh."),
+        (curve("objective/scores", [0.5, -0.5]), "Proxy fell from 0.50 to −0.50. No refresh."),
+        (
+            [{"step": 0, "objective/kl": 9.5, "control/kl_target": 8}],
+            "1 step recorded, none with a score. No refresh. "
+            "KL to reference was 9.50 nats, over its budget of 8.",
+        ),
+    ],
+)
+def test_short_runs_have_a_sensible_sentence(tmp_path, metrics, expected):
+    assert result(make_run(tmp_path, metrics=metrics)) == expected
+
+
+def test_gold_of_the_rollouts_stands_in_for_held_out_gold(tmp_path):
+    run = make_run(tmp_path, gold=gold([0.1, 0.2], "rollout"))
+    assert result(run) == "Gold on rollouts rose from 0.10 to 0.20."
+
+
+def test_a_refresh_written_twice_by_a_resume_counts_once(tmp_path):
+    events = [{"step": s, "event": "refresh", "version": v} for s, v in ((20, 2), (40, 3), (38, 3))]
+    run = make_run(tmp_path, events=events)
+    assert [event.step for event in refresh_events(run)] == [20, 38]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([], "not finished"),
+        (["run_started"], "not finished"),
+        (["run_started", "interrupted"], "interrupted"),
+        (["run_started", "interrupted", "resumed"], "not finished"),
+        (["run_started", "interrupted", "resumed", "run_finished"], "finished"),
+    ],
+)
+def test_status_follows_the_last_word(tmp_path, kinds, expected):
+    assert status(make_run(tmp_path, events=[{"event": kind} for kind in kinds])) == expected
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (
+            {"event": "refresh", "version": 2, "reason": "spread", "labels": 520, "holdout_accuracy": 0.756},
+            "Reward ensemble refreshed to v2 (spread) from 520 labels, 75.6% right on held-out comparisons.",
+        ),
+        (
+            {"event": "ensemble_trained", "version": 1, "train_accuracy": 0.83},
+            "Reward ensemble v1 trained, 83.0% right on training comparisons.",
+        ),
+        ({"event": "refresh"}, "Reward ensemble refreshed to a new version."),
+        (
+            {"event": "labels_collected", "comparisons": 40, "labels": 1},
+            "1 label collected on 40 comparisons.",
+        ),
+        ({"event": "refresh_skipped", "reason": "too few labels"}, "No refresh this time (too few labels)."),
+        ({"event": "kl_limit", "kl": 0.44, "limit": 0.4}, "KL reached 0.44 nats, over the limit of 0.4."),
+        ({"event": "kl_limit"}, "KL went over its limit."),
+        ({"event": "step_skipped", "reason": "loss was NaN"}, "Step skipped (loss was NaN)."),
+        ({"event": "lr_decayed", "lr": 1.4e-5}, "Learning rate lowered to 1.4e-5."),
+        ({"event": "sft_finished", "loss": None}, "Supervised fine-tuning finished."),
+        ({"event": "rolled_back", "to_round": 3, "ok": True}, "Rolled back (to round 3, ok yes)."),
+    ],
+)
+def test_events_are_said_in_words(tmp_path, event, expected):
+    (line,) = event_lines(make_run(tmp_path, events=[{"step": 1200, "round": 3, **event}]))
+    assert line.text == expected
+    assert line.when == "step 1,200, round 3"
+
+
+def test_an_event_field_may_be_anything():
+    assert EventRow(1, 1, "refresh", {"version": "two", "labels": [1]}).number("version") is None
+
+
+def test_tiles_show_only_what_was_recorded(tmp_path):
+    run = make_run(tmp_path, metrics=curve("objective/kl", [0.0, 2.0]))
+    assert [(tile.label, tile.value) for tile in tiles(run)] == [
+        ("Last step", "1"),
+        ("KL to reference", "2.00"),
+        ("Refreshes", "0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.25, "250 ms"), (3.7, "3.7 s"), (443, "7 min 23 s"), (7260, "2 h 1 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
