@@ -83,6 +83,11 @@ class Refreshing:
         self.last_round, self.last_step = round, step
         return outcome
 
+    def holdout_accuracy(self) -> float | None:
+        """How often the present version agrees with held-out labels; None where there are none."""
+        held = split_holdout(self.store.labelled(), self.reward.holdout)[1]
+        return ensemble_accuracy(self.ensemble, pairs_of(self.codec, held))
+
     def _fit(
         self,
         pairs: list[Pair],

@@ -35,9 +35,9 @@ class WorldConfig:
     options: dict[str, Any] = setting({}, "keyword arguments for the world's class")
     labeller: str = setting("", "path/to/file.py:Class of a labeller to use instead of the world's")
     label_noise: float = setting(
-        0.15, "share of answers that a simulated labeller gets wrong by chance", low=0.0, high=1.0
+        0.1, "share of answers that a simulated labeller gets wrong by chance", low=0.0, high=1.0
     )
-    label_temperature: float = setting(0.2, "how much close calls blur for a simulated labeller", low=0.0)
+    label_temperature: float = setting(0.1, "how much close calls blur for a simulated labeller", low=0.0)
     length_bias: float = setting(0.0, "how much a simulated labeller likes each word, in gold units")
 
 
@@ -111,9 +111,9 @@ class RewardConfig:
     )
     holdout: float = setting(0.1, "share of comparisons that never train, for measuring", low=0.0, high=0.5)
     epochs: int = setting(2, "passes over the labels for version 1", low=1)
-    lr: float = setting(5e-4, "peak learning rate for version 1", above=0.0)
+    lr: float = setting(1e-3, "peak learning rate for version 1", above=0.0)
     warmup_steps: int = setting(10, "updates until the peak", low=0)
-    batch: int = setting(32, "comparisons per update", low=1)
+    batch: int = setting(16, "comparisons per update", low=1)
     bootstrap: bool = setting(True, "each member trains on its own bootstrap sample of the labels")
     margin: float = setting(0.0, "Bradley-Terry margin", low=0.0)
     label_smoothing: float = setting(0.0, "share of labels assumed wrong by the loss", low=0.0, high=0.49)

@@ -122,3 +122,13 @@ class VersionStore:
 
 def version_name(version: int) -> str:
     return f"v{version:03d}"
+
+
+def members_in(directory: Path) -> int:
+    """How many members the newest ensemble in a directory has."""
+    store = CheckpointStore(directory, keep=KEEP_ALL) if directory.is_dir() else None
+    names = store.names() if store else []
+    if store is None or not names:
+        raise HoldfastError(f"There is no reward ensemble in {directory}; `holdfast reward` trains one.")
+    document: Mapping[str, Any] = store.load(names[-1]).documents["ensemble"]  # type: ignore[assignment]
+    return int(document["members"])

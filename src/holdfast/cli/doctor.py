@@ -1,0 +1,106 @@
+"""`holdfast doctor`: what this machine can do, and whether a run directory is sound."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.cli.options import add_verb
+
+REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "sqlalchemy", "numpy", "jinja2", "rich")
+OPTIONAL = {"pyarrow": "parquet", "tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "psycopg": "postgres"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: fine, worth knowing, or broken."""
+
+    state: Literal["ok", "note", "broken"]
+    what: str
+    detail: str
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(verbs, "doctor", "check this machine and, if given, a run directory")
+    parser.add_argument("run", type=Path, metavar="RUN", nargs="?", help="a run directory to verify file by file")
+    parser.add_argument("--json", action="store_true", help="print findings as JSON")
+    parser.set_defaults(work=work)
+
+
+def work(args: argparse.Namespace) -> int:
+    findings = [*packages(), *machine()]
+    if args.run is not None:
+        findings += run_directory(args.run)
+    if args.json:
+        print(json.dumps([asdict(f) for f in findings]))
+    else:
+        for f in findings:
+            print(f"{f.state:<7} {f.what:<22} {f.detail}")
+    return 2 if any(f.state == "broken" for f in findings) else 0
+
+
+def packages() -> list[Finding]:
+    found = [Finding("ok", "python", platform.python_version())]
+    for name in REQUIRED:
+        try:
+            found.append(Finding("ok", name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            found.append(Finding("broken", name, f"not installed; run `pip install {name}`"))
+    for name, extra in OPTIONAL.items():
+        try:
+            found.append(Finding("ok", name, f"{importlib.metadata.version(name)} (optional)"))
+        except importlib.metadata.PackageNotFoundError:
+            found.append(Finding("note", name, f"not installed; `pip install 'holdfast[{extra}]'` if you want it"))
+    return found
+
+
+def machine() -> list[Finding]:
+    import torch
+
+    size = 1024
+    a = torch.randn(size, size)
+    a @ a
+    start = time.perf_counter()
+    for _ in range(4):
+        a @ a
+    rate = 4 * 2 * size**3 / (time.perf_counter() - start) / 1e9
+    devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    free = shutil.disk_usage(Path.cwd()).free / 2**30
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return [
+        Finding("ok", "cores", f"{cores}, torch uses {torch.get_num_threads()} threads"),
+        Finding("ok", "matrix product", f"{rate:.0f} GFLOP/s in float32"),
+        Finding("ok" if devices else "note", "accelerators", ", ".join(devices) or "none; the CPU does the work"),
+        Finding("ok" if free > 1 else "broken", "disk", f"{free:.1f} GiB free here"),
+    ]
+
+
+def run_directory(path: Path) -> list[Finding]:
+    """Verify every checkpoint and reward version by its checksums."""
+    from holdfast.checkpoint.store import CheckpointStore
+    from holdfast.errors import HoldfastError
+    from holdfast.preferences.store import PreferenceStore
+    from holdfast.rundir import RunDirectory
+
+    run = RunDirectory.open(path)
+    found = []
+    for kind, directory in (("checkpoint", run.checkpoints), ("reward version", run.rewards)):
+        store = CheckpointStore(directory)
+        for name in store.names():
+            try:
+                store.load(name)
+                found.append(Finding("ok", f"{kind} {name}", "every file matches its checksum"))
+            except HoldfastError as error:
+                found.append(Finding("broken", f"{kind} {name}", str(error)))
+    with PreferenceStore.open(run.database_url(run.config())) as labels:
+        counts = labels.counts()
+    found.append(Finding("ok", "labels", f"{counts.labels} on {counts.comparisons} comparisons"))
+    return found

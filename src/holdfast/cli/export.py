@@ -1,0 +1,41 @@
+"""`holdfast export`: the trained policy as a Hugging Face directory, or the labels as a preference file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli.options import add_verb
+
+DETAILS = """\
+examples:
+  holdfast export runs/concierge-0 my-model                    the newest policy, with a model card
+  holdfast export runs/concierge-0 old --checkpoint round-0003 an earlier one
+  holdfast export runs/concierge-0 --labels labels.jsonl       prompt / chosen / rejected rows (.parquet too)"""
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(verbs, "export", "write the policy as a Hugging Face model directory, or the labels as a file", DETAILS)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument("out", type=Path, metavar="DIR", nargs="?", help="the model directory to write; must not exist")
+    parser.add_argument("--checkpoint", metavar="NAME", help="which checkpoint (the newest)")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="write the labelled comparisons instead")
+    parser.add_argument("--conversational", action="store_true", help="labels as lists of messages")
+    parser.set_defaults(work=work)
+
+
+def work(args: argparse.Namespace) -> int:
+    from holdfast.errors import HoldfastError
+    from holdfast.export import export_labels, export_policy
+    from holdfast.rundir import RunDirectory
+
+    run = RunDirectory.open(args.run)
+    if (args.out is None) == (args.labels is None):
+        raise HoldfastError("Say what to export: a DIR for the model, or --labels FILE for the labels.")
+    if args.labels is not None:
+        written, skipped = export_labels(run, args.labels, args.conversational)
+        print(f"{args.labels}   {written} rows" + (f", {skipped} ties left out" if skipped else ""))
+    else:
+        print(f"{args.out}   from {export_policy(run, args.out, args.checkpoint)}")
+    return 0

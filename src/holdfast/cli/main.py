@@ -1,0 +1,67 @@
+"""The `holdfast` command: one verb per file, one clear sentence on failure."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast import __version__
+from holdfast.cli import doctor, export, init, ppo, report, resume, reward, run, sft
+from holdfast.errors import HoldfastError, Interrupted
+
+VERBS = (run, resume, report, export, init, sft, reward, ppo, doctor)
+
+DESCRIPTION = """\
+Online RLHF that does not collapse and does not hack its reward.
+
+A policy and its reward model both move: collect comparisons with the current policy, update the reward
+ensemble on them, optimise the policy against it with PPO under KL control, repeat."""
+
+EPILOG = """\
+first steps:
+  holdfast run                       the built-in world, from nothing, in a few minutes
+  holdfast run --policy DIR          the same loop on your own Hugging Face model
+  holdfast init my-run.toml          every setting with its meaning, to edit
+  holdfast doctor                    what this machine can do
+
+`holdfast VERB --help` explains each verb."""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="holdfast",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
+    for verb in VERBS:
+        verb.add(verbs)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb; 0 when it worked, 2 for bad input, 130 when interrupted at a resumable point."""
+    # Threads that spin while they wait make a shared machine many times slower; waiting quietly costs little.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    args = parser().parse_args(argv)
+    try:
+        return int(args.work(args) or 0)
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return 2
+    except Interrupted as stop:
+        print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)
+        return 130
+    except OSError as error:
+        # Disk full, read-only, permission: the checkpoint before is intact, and the user can mend the cause.
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"holdfast: the system refused: {error.strerror or error}{where}.", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

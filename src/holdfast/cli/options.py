@@ -1,0 +1,71 @@
+"""Options that several verbs share, and how they become a config."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from holdfast.config import Config, load_config
+
+# option -> the setting it stands for
+SHORTHANDS = {
+    "world": "world.name",
+    "seed": "run.seed",
+    "rounds": "run.rounds",
+    "policy": "policy.path",
+    "prompts": "data.prompts",
+    "demonstrations": "data.demonstrations",
+    "preferences": "data.preferences",
+}
+
+
+def add_verb(verbs: Any, name: str, summary: str, details: str = "") -> argparse.ArgumentParser:
+    """A verb whose help opens with what it does."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=details or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def add_config_options(parser: argparse.ArgumentParser, *shorthands: str) -> None:
+    """--config, --set, and short names for the settings people change most."""
+    group = parser.add_argument_group("settings")
+    group.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; `holdfast init FILE` writes one")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="A.B=C",
+        help="change one setting, for example --set kl.beta=0.1; may be repeated",
+    )
+    helps = {
+        "world": ("NAME", "concierge, files, or path/to/file.py:Class"),
+        "seed": ("N", "every random draw follows from it"),
+        "rounds": ("N", "how many rounds"),
+        "policy": ("DIR", "a Hugging Face causal-LM directory with its tokenizer"),
+        "prompts": ("FILE", "your prompts (.jsonl, .parquet or .txt); sets --world files"),
+        "demonstrations": ("FILE", "your demonstrations for supervised fine-tuning"),
+        "preferences": ("FILE", "your prompt / chosen / rejected rows"),
+    }
+    for name in shorthands:
+        metavar, text = helps[name]
+        group.add_argument(f"--{name}", metavar=metavar, help=text)
+
+
+def config_of(args: argparse.Namespace, *more: str) -> Config:
+    """The config that the options describe; `more` are overrides of the verb's own, which come first."""
+    overrides = list(more)
+    for option, setting in SHORTHANDS.items():
+        value = getattr(args, option, None)
+        if value is not None:
+            overrides.append(f"{setting}={value if option in ('seed', 'rounds') else json.dumps(value)}")
+    if getattr(args, "prompts", None) is not None and getattr(args, "world", None) is None:
+        overrides.append("world.name=files")
+    return load_config(args.config, [*overrides, *args.overrides])

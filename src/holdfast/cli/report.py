@@ -1,0 +1,24 @@
+"""`holdfast report`: the run as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli.options import add_verb
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(verbs, "report", "write a run's report.html, one file that opens offline")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory; it may still be running")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (RUN/report.html)")
+    parser.set_defaults(work=work)
+
+
+def work(args: argparse.Namespace) -> int:
+    from holdfast.report.page import write_report
+    from holdfast.rundir import RunDirectory
+
+    print(write_report(RunDirectory.open(args.run).path, args.out))
+    return 0

@@ -1,0 +1,27 @@
+"""`holdfast resume`: go on with a run that was stopped, killed or cut off."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli.options import add_verb
+
+DETAILS = """\
+The run goes on from its newest complete checkpoint and, on a CPU, ends with the same weights and metrics,
+bit for bit, as if it had never stopped. A damaged checkpoint is passed over, and the report says so."""
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(verbs, "resume", "go on with a run from its newest complete checkpoint", DETAILS)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory, for example runs/concierge-0")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(work=work)
+
+
+def work(args: argparse.Namespace) -> int:
+    from holdfast.cli.session import resume_run
+    from holdfast.rundir import RunDirectory
+
+    return resume_run(RunDirectory.open(args.run), as_json=args.json)

@@ -1,0 +1,55 @@
+"""`holdfast reward`: a reward ensemble alone, from labels."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli.options import add_config_options, add_verb, config_of
+
+DETAILS = """\
+examples:
+  holdfast reward my-rm --policy ./my-sft                              labels from the built-in world's labeller
+  holdfast reward my-rm --policy ./my-sft --prompts p.jsonl --preferences labels.jsonl
+`holdfast ppo --policy ./my-sft --reward my-rm` optimises against it."""
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(verbs, "reward", "train a reward ensemble on labelled comparisons", DETAILS)
+    parser.add_argument("out", type=Path, metavar="DIR", help="the directory to write; must not exist")
+    add_config_options(parser, "world", "seed", "policy", "prompts", "preferences")
+    parser.set_defaults(work=work)
+
+
+def work(args: argparse.Namespace) -> int:
+    from holdfast.assembly import assemble, gather
+    from holdfast.cli.watching import StopRequest, Watch
+    from holdfast.errors import HoldfastError
+    from holdfast.reward.ensemble import VersionStore
+    from holdfast.rundir import RunDirectory
+    from holdfast.worlds.loading import load_task, load_world
+
+    config = config_of(args, "sft.epochs=0")
+    if args.out.exists():
+        raise HoldfastError(f"{args.out} exists already; choose a directory that does not.")
+    if not config.policy.path:
+        raise HoldfastError("Reward models start from a trained policy: give --policy DIR (`holdfast sft` makes one).")
+    ingredients = gather(config, load_task(config, load_world(config)))
+    with tempfile.TemporaryDirectory(prefix="holdfast-reward-") as scratch, StopRequest() as stop:
+        watch = Watch(stop)
+        run = RunDirectory.create(Path(scratch) / "reward", config, {})
+        try:
+            assembly = assemble(ingredients, run, watch, (), stop)
+        finally:
+            watch.finish()
+        try:
+            ensemble = assembly.loop.rewarding.ensemble
+            accuracy = assembly.loop.refreshing.holdout_accuracy()
+            VersionStore(args.out).save(ensemble)
+        finally:
+            assembly.close()
+    right = "no held-out labels to measure on" if accuracy is None else f"right on {accuracy:.1%} of held-out labels"
+    print(f"{args.out}   {len(ensemble.members)} members, {ensemble.labels} labels, {right}")
+    return 0

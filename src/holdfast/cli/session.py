@@ -1,0 +1,106 @@
+"""Starting and resuming runs for the verbs that do: run, resume, ppo."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.assembly import Ingredients, assemble, gather
+from holdfast.checkpoint.lock import RunLock
+from holdfast.cli.watching import StopRequest, Watch
+from holdfast.config import Config
+from holdfast.errors import HoldfastError, Interrupted
+from holdfast.lab.observer import GoldObserver, gold_of
+from holdfast.report.data import read_run
+from holdfast.report.page import write_report
+from holdfast.rundir import RunDirectory, refuse_occupied
+from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.protocol import World
+
+
+def new_run(
+    config: Config, runs: Path, name: str | None, as_json: bool = False, ensemble_from: Path | None = None
+) -> int:
+    """Check everything, then make the run directory, then work. Nothing is written before all checks have passed."""
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise HoldfastError(f"--name {name!r} is not a plain name; use letters, digits, dots, dashes and underscores.")
+    world = load_world(config)
+    path = runs / (name or free_name(runs, f"{Path(world.name).name}-{config.run.seed}"))
+    refuse_occupied(path)
+    ingredients = gather(config, load_task(config, world), ensemble_given=ensemble_from is not None)
+    facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
+    run = RunDirectory.create(path, config, facts)
+    return work_on(run, ingredients, world, as_json, ensemble_from)
+
+
+def resume_run(run: RunDirectory, as_json: bool = False) -> int:
+    """Go on from the newest complete checkpoint, or with the preparation where there is none yet."""
+    config = run.config()
+    world = load_world(config)
+    # The reference in the run directory is the policy's starting point once it exists.
+    directory = run.reference if run.reference.is_dir() else None
+    ingredients = gather(config, load_task(config, world), directory, ensemble_given=run.rewards.is_dir())
+    return work_on(run, ingredients, world, as_json, None)
+
+
+def work_on(
+    run: RunDirectory, ingredients: Ingredients, world: World, as_json: bool, ensemble_from: Path | None
+) -> int:
+    gold = gold_of(world)
+    observers = [GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts)] if gold else []
+    console = Console(highlight=False, quiet=as_json)
+    console.print(f"run directory [bold]{run.path}[/bold]")
+    with RunLock(run.path), StopRequest() as stop:
+        watch = Watch(stop)
+        try:
+            assembly = assemble(ingredients, run, watch, observers, stop, ensemble_from)
+            try:
+                assembly.loop.run()
+            finally:
+                assembly.close()
+        except Interrupted:
+            raise Interrupted(f"`holdfast resume {run.path}` goes on from here.") from None
+        finally:
+            watch.finish()
+        write_report(run.path)
+    show_result(run, console, as_json)
+    return 0
+
+
+def free_name(runs: Path, stem: str) -> str:
+    """`stem`, or the first of stem-2, stem-3, ... that is not taken."""
+    number = 1
+    while (runs / (name := stem if number == 1 else f"{stem}-{number}")).exists():
+        number += 1
+    return name
+
+
+def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
+    """The figures that matter, before and after."""
+    data = read_run(run.path)
+    figures: dict[str, dict[str, float]] = {}
+    for label, metric in (
+        ("proxy (ensemble score)", "objective/scores"),
+        ("KL to reference", "objective/kl"),
+        ("answer length", "response/length_mean"),
+    ):
+        if known := data.known(metric):
+            figures[label] = {"start": known[0][1], "end": known[-1][1]}
+    if heldout := data.gold_of("heldout"):
+        figures["gold on held-out prompts"] = {"start": heldout[0][1], "end": heldout[-1][1]}
+    if as_json:
+        print(json.dumps({"run": str(run.path), "report": str(run.report_file), "figures": figures}))
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("start", justify="right")
+    table.add_column("end", justify="right")
+    for label, pair in figures.items():
+        table.add_row(label, f"{pair['start']:.2f}", f"{pair['end']:.2f}")
+    console.print(table)
+    console.print(f"\nreport   {run.report_file}   (open it in a browser)")
+    console.print(f"export   holdfast export {run.path} DIRECTORY")

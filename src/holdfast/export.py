@@ -1,0 +1,114 @@
+"""Taking results out of a run: the policy as a Hugging Face directory with a model card, the labels as rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.errors import HoldfastError
+from holdfast.models.load import load_causal_lm
+from holdfast.preferences.formats import write_preferences
+from holdfast.preferences.store import PreferenceStore
+from holdfast.report.data import RunData, read_run
+from holdfast.rundir import RunDirectory, write_model_directory
+
+CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [holdfast, rlhf, ppo]
+---
+
+# {name}
+
+A policy trained with Holdfast {version}: online RLHF with a reward ensemble that moves with the policy.
+
+| | |
+|---|---|
+| world | {world} |
+| started from | {policy} |
+| seed | {seed} |
+| checkpoint | {checkpoint} (round {round}, step {step}) |
+| reward ensemble | version {ensemble} |
+{figures}
+
+The figures are of the run's last steps. The proxy is what the reward ensemble says, in standard deviations of the
+reference's scores; it is not a measure of quality by itself.
+
+## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")
+model = AutoModelForCausalLM.from_pretrained("DIRECTORY")
+```
+"""
+
+
+def export_policy(run: RunDirectory, out: Path, checkpoint: str | None) -> str:
+    """Write the policy of a checkpoint to `out`; returns the checkpoint's name."""
+    if out.exists():
+        raise HoldfastError(f"{out} exists already; export to a directory that does not.")
+    store = CheckpointStore(run.checkpoints)
+    if checkpoint is None:
+        loaded = store.load_newest()
+        name, snapshot = loaded.name, loaded.snapshot
+    else:
+        name, snapshot = checkpoint, store.load(checkpoint)
+    lm, codec = load_causal_lm(run.reference)
+    prefix = "lm."
+    weights = {k.removeprefix(prefix): v for k, v in snapshot.tensors["policy"].items() if k.startswith(prefix)}
+    lm.load_state_dict(weights)
+    card = model_card(run, name, snapshot.documents["loop"])
+
+    def write(temporary: Path) -> None:
+        lm.save_pretrained(temporary, safe_serialization=True)
+        codec.tokenizer.save_pretrained(temporary)
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+
+    write_model_directory(out, write)
+    return name
+
+
+def model_card(run: RunDirectory, checkpoint: str, loop: Any) -> str:
+    """What the model is, where it came from, and how it did."""
+    manifest = run.manifest()
+    position = loop["position"]
+    return CARD.format(
+        name=run.name,
+        version=manifest.get("holdfast_version"),
+        world=manifest.get("world"),
+        policy=manifest.get("policy"),
+        seed=manifest.get("seed"),
+        checkpoint=checkpoint,
+        round=position["round"] - (position["step_in_round"] == 0),
+        step=position["step"],
+        ensemble=loop["ensemble_version"],
+        figures=figure_rows(read_run(run.path), int(position["step"])),
+    )
+
+
+def figure_rows(data: RunData, step: int) -> str:
+    """Table rows with the figures at the exported step."""
+    rows = []
+    for label, metric in (
+        ("proxy", "objective/scores"),
+        ("KL to the reference (nats per answer)", "objective/kl"),
+        ("answer length (tokens)", "response/length_mean"),
+    ):
+        known = [value for at, value in data.known(metric) if at <= step]
+        if known:
+            rows.append(f"| {label} | {known[-1]:.2f} |")
+    gold = [value for at, value in data.gold_of("heldout") if at <= step]
+    if gold:
+        rows.append(f"| gold on held-out prompts | {gold[-1]:.2f} (reference {gold[0]:.2f}) |")
+    return "\n".join(rows)
+
+
+def export_labels(run: RunDirectory, out: Path, conversational: bool) -> tuple[int, int]:
+    """Write the run's labelled comparisons; returns rows written and ties left out."""
+    with PreferenceStore.open(run.database_url(run.config())) as store:
+        result = write_preferences(out, store.labelled(), conversational=conversational)
+    return result.written, result.skipped
