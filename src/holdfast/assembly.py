@@ -33,6 +33,7 @@ from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.ppo import PPO
+from holdfast.preferences.database import check_url
 from holdfast.preferences.formats import read_preferences
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import LabelledComparison
@@ -44,9 +45,12 @@ from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rundir import RunDirectory, write_model_directory
 from holdfast.sft import fine_tune
 from holdfast.track.progress import Progress
-from holdfast.track.sinks import Sink, open_sinks
+from holdfast.track.sinks import Sink, check_sinks, open_sinks
 from holdfast.track.tracker import Tracker
 from holdfast.worlds.protocol import Task
+
+# Parameters below which a second thread did not make a step faster, measured on two cores.
+ONE_THREAD_BELOW = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -65,30 +69,39 @@ def gather(
 ) -> Ingredients:
     """Load model and data and refuse what cannot work; writes nothing."""
     set_up_torch(config)
-    directory = policy_directory or (
-        Path(config.policy.path) if config.policy.path else task.policy_directory
-    )
+    directory = policy_directory or (Path(config.policy.path) if config.policy.path else task.policy_directory)
     if directory is None:
         lm, codec = build_tiny(config, task)
     else:
         lm, codec = load_causal_lm(directory)
     imported = read_preferences(Path(config.data.preferences)) if config.data.preferences else []
+    choose_threads(config, lm)
     check_labels(config, task, len(imported), ensemble_given)
-    check_lengths(config, task, codec, Policy(lm).context)
+    check_sinks(config.track.sinks)
+    if config.preferences.url:
+        check_url(config.preferences.url)
+    context = Policy(lm).context
+    if context is not None:
+        check_lengths(config, task, codec, context)
+        check_given_lengths(config, task, imported, codec, context)
     return Ingredients(config, task, lm.to(config.run.device), codec, imported)
 
 
 def set_up_torch(config: Config) -> None:
-    """Threads, device and determinism."""
+    """Device and determinism."""
     try:
         torch.empty(1, device=config.run.device)
     except (RuntimeError, AssertionError) as error:
-        raise HoldfastError(
-            f"run.device is {config.run.device!r}, which torch cannot use here; try cpu."
-        ) from error
+        raise HoldfastError(f"run.device is {config.run.device!r}, which torch cannot use here; try cpu.") from error
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def choose_threads(config: Config, lm: Any) -> None:
+    """As configured; or one for a small model, which gains nothing from more; else torch's choice."""
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    elif sum(p.numel() for p in lm.parameters()) < ONE_THREAD_BELOW:
+        torch.set_num_threads(1)
 
 
 def build_tiny(config: Config, task: Task) -> tuple[Any, Codec]:
@@ -97,7 +110,8 @@ def build_tiny(config: Config, task: Task) -> tuple[Any, Codec]:
     texts += [text for d in task.demonstrations for text in (plain_text(d.prompt), d.response)]
     if not task.demonstrations:
         raise HoldfastError(
-            f"The world {task.name} has no demonstrations to teach a fresh model with; give a trained one with --policy DIR."
+            f"The world {task.name} has no demonstrations to teach a fresh model with; "
+            "give a trained one with --policy DIR."
         )
     if config.sft.epochs == 0:
         raise HoldfastError(
@@ -114,26 +128,42 @@ def check_labels(config: Config, task: Task, imported: int, ensemble_given: bool
     available = imported + (config.reward.initial_comparisons if task.labeller else 0)
     if not ensemble_given and available < 2:
         raise HoldfastError(
-            f"A reward model needs at least 2 labelled comparisons, and there {'is' if available == 1 else 'are'} {available}: "
+            f"A reward model needs at least 2 labelled comparisons, and there are only {available}: "
             "raise reward.initial_comparisons, set data.preferences, or give a labeller with world.labeller."
         )
 
 
-def check_lengths(config: Config, task: Task, codec: Codec, context: int | None) -> None:
+def check_lengths(config: Config, task: Task, codec: Codec, context: int) -> None:
     """Every prompt and a full answer have to fit the model's context."""
-    if context is None:
-        return
     room = context - config.rollout.max_new_tokens
     if room < 1:
         raise HoldfastError(
-            f"rollout.max_new_tokens is {config.rollout.max_new_tokens}, but the model's context is only {context} tokens."
+            f"rollout.max_new_tokens is {config.rollout.max_new_tokens}, "
+            f"but the model's context is only {context} tokens."
         )
     for prompt in (*task.prompts, *task.heldout_prompts):
         length = len(codec.encode_prompt(prompt))
         if length > room:
             raise HoldfastError(
                 f"The prompt {plain_text(prompt)[:40]!r} has {length} tokens; with rollout.max_new_tokens = "
-                f"{config.rollout.max_new_tokens} the model's context of {context} leaves {room}. Shorten it or drop it."
+                f"{config.rollout.max_new_tokens} the model's context of {context} leaves {room}. "
+                "Shorten it or drop it."
+            )
+
+
+def check_given_lengths(
+    config: Config, task: Task, imported: Sequence[LabelledComparison], codec: Codec, context: int
+) -> None:
+    """Demonstrations and imported answers have to fit the model's context as well."""
+    given = [("demonstration", d.prompt, d.response) for d in task.demonstrations if config.sft.epochs]
+    for item in imported:
+        given += [("labelled answer", item.comparison.prompt, r.text) for r in (item.comparison.a, item.comparison.b)]
+    for what, prompt, response in given:
+        length = len(codec.encode_prompt(prompt)) + len(codec.encode_response(response))
+        if length > context:
+            raise HoldfastError(
+                f"A {what} to the prompt {plain_text(prompt)[:40]!r} has {length} tokens with it, but the model's "
+                f"context is {context}. Shorten it or drop it."
             )
 
 
@@ -149,9 +179,7 @@ class Assembly:
         self.resources.close()
 
 
-def prepare_reference(
-    ingredients: Ingredients, run: RunDirectory, tracker: Tracker, progress: Progress
-) -> Any:
+def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Tracker, progress: Progress) -> Any:
     """Supervised fine-tuning, or the reference that an earlier attempt has finished."""
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     if run.reference.is_dir():
@@ -198,7 +226,7 @@ def assemble(
         stack.callback(tracker.close)
         store = stack.enter_context(PreferenceStore.open(run.database_url(config)))
         checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
-        resuming = bool(checkpoints.names())
+        resuming = not checkpoints.is_empty()
         if not resuming:
             start_afresh(tracker, observers)
         reference_lm = prepare_reference(ingredients, run, tracker, progress)
@@ -206,7 +234,7 @@ def assemble(
             ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
         )
         if resuming:
-            loaded = checkpoints.load_newest()
+            loaded = checkpoints.load_newest(loop.check_restorable)
             loop.restore(loaded.snapshot)
             for sentence in loaded.skipped:
                 loop.event("checkpoint_skipped", reason=sentence)
@@ -236,9 +264,7 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
     if ingredients.imported:
         collecting.store.add_comparisons([item.comparison for item in ingredients.imported])
         collecting.store.add_labels([label for item in ingredients.imported for label in item.labels])
-    collecting.collect_initial(
-        ingredients.config.reward.initial_comparisons, loop.reference, loop.sample, loop.streams
-    )
+    collecting.collect_initial(ingredients.config.reward.initial_comparisons, loop.reference, loop.sample, loop.streams)
     outcome = refreshing.first_version(loop.streams)
     loop.tracker.event(
         0, 0, "ensemble_trained", version=outcome.version, labels=outcome.labels, loss=outcome.loss,
@@ -289,9 +315,7 @@ def build_loop(
         return sample(reference, prompts, sampling_of(config), codec.eos_id, codec.pad_id, rng)
 
     rows = Cursor(len(task.prompts), seed, "standardise").take(config.reward.standardise_samples)
-    standard = reference_answers(
-        [codec.encode_prompt(task.prompts[i]) for i in rows], generator(seed, "standardise")
-    )
+    standard = reference_answers([codec.encode_prompt(task.prompts[i]) for i in rows], generator(seed, "standardise"))
     return OnlineLoop(
         config=config,
         codec=codec,
@@ -300,7 +324,8 @@ def build_loop(
         policy=policy,
         reference=reference,
         ppo=PPO(
-            policy, critic, config.ppo, config.kl, config.rollout.temperature, config.policy.micro_batch_tokens, codec.pad_id
+            policy, critic, config.ppo, config.kl, config.rollout.temperature,
+            config.policy.micro_batch_tokens, codec.pad_id,
         ),
         rewarding=Rewarding(ensemble, config.reward, reference_answers),
         collecting=Collecting(

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from holdfast.config.schema import PreferencesConfig
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Interrupted, first_line
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.preferences.selection import select_disagreement, select_random
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Comparison, Labeller, Prompt, Provenance, Response
-from holdfast.randomness import Cursor, Streams
+from holdfast.preferences.types import Choice, Comparison, Label, Labeller, Prompt, Provenance, Response
+from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.training import Pair, pair_margins
 from holdfast.rollout.sampler import Rollout
@@ -45,40 +45,56 @@ class Collecting:
         if self.labeller is None or count == 0:
             return 0
         choosy = self.config.selection == "disagreement"
-        candidates = self._candidates(
-            round, count * (self.config.candidates if choosy else 1), policy, sample, streams["collect"]
-        )
+        rows = self.cursor.take(count * (self.config.candidates if choosy else 1))
+        candidates = self._candidates(round, rows, policy, sample, streams["collect"])
         if choosy:
-            chosen = select_disagreement(
-                pair_margins(self.ensemble, [self._pair(c) for c in candidates]), count
-            )
+            chosen = select_disagreement(pair_margins(self.ensemble, [self._pair(c) for c in candidates]), count)
         else:
             chosen = select_random(len(candidates), count, streams["collect"])
         return self.ask([candidates[i] for i in chosen])
 
     def collect_initial(self, count: int, reference: Policy, sample: Sample, streams: Streams) -> int:
-        """Comparisons of the reference's answers, for version 1 of the ensemble. Uses streams of its own."""
+        """Comparisons of the reference's answers, for version 1 of the ensemble.
+
+        Drawn apart from everything the rounds draw, so that a run which finds version 1 finished and skips this
+        goes on as if it had not.
+        """
         if self.labeller is None or count == 0:
             return 0
-        return self.ask(self._candidates(0, count, reference, sample, streams["collect initial"]))
+        rows = Cursor(len(self.prompts), streams.seed, "collect initial").take(count)
+        rng = generator(streams.seed, "collect initial")
+        return self.ask(self._candidates(0, rows, reference, sample, rng))
 
     def ask(self, comparisons: Sequence[Comparison]) -> int:
-        """Store the comparisons, then their labels."""
-        assert self.labeller is not None
+        """Store the comparisons, then the labels of those that have none; returns how many are labelled now."""
         self.store.add_comparisons(comparisons)
-        labels = self.labeller.label(comparisons)
-        asked = {c.id for c in comparisons}
-        if any(label.comparison_id not in asked for label in labels):
-            raise HoldfastError(
-                f"The labeller {self.labeller.name} answered a comparison it was not asked about."
-            )
+        unanswered = {c.id for c in self.store.unlabelled()}
+        waiting = [c for c in comparisons if c.id in unanswered]
+        labels = self._answers(waiting) if waiting else []
         self.store.add_labels(labels)
-        return len(labels)
+        return len(comparisons) - len(waiting) + len({label.comparison_id for label in labels})
+
+    def _answers(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
+        """What the labeller says, which may be anyone's code."""
+        assert self.labeller is not None
+        who = f"The labeller {self.labeller.name}"
+        try:
+            labels = list(self.labeller.label(comparisons))
+        except (HoldfastError, Interrupted):
+            raise
+        except Exception as error:  # the labeller may be the user's own code
+            raise HoldfastError(f"{who} failed: {first_line(error)}") from error
+        asked = {c.id for c in comparisons}
+        for label in labels:
+            if not isinstance(label, Label) or label.choice not in tuple(Choice):
+                raise HoldfastError(f"{who} answered {label!r:.60}, which is not a Label with a Choice.")
+            if label.comparison_id not in asked:
+                raise HoldfastError(f"{who} answered a comparison it was not asked about.")
+        return labels
 
     def _candidates(
-        self, round: int, count: int, policy: Policy, sample: Sample, rng: torch.Generator
+        self, round: int, rows: list[int], policy: Policy, sample: Sample, rng: torch.Generator
     ) -> list[Comparison]:
-        rows = self.cursor.take(count)
         prompts = [self.codec.encode_prompt(self.prompts[i]) for i in rows]
         seed = rng.initial_seed()
         a, b = sample(policy, prompts, rng), sample(policy, prompts, rng)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.collecting import Collecting
 from holdfast.config import Config
 from holdfast.control.kl import KLController
 from holdfast.control.ledger import KLLedger
@@ -35,12 +37,11 @@ from holdfast.models.policy import Policy
 from holdfast.ppo import PPO, Experience, NonFiniteStep, assign_credit, response_values
 from holdfast.preferences.types import Prompt
 from holdfast.randomness import Cursor, Streams, generator
+from holdfast.refreshing import Refreshing
 from holdfast.reward.rewarding import Rewarding, Verdict
 from holdfast.rollout.sampler import Rollout, Sampling, sample
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
-from holdfast.collecting import Collecting
-from holdfast.refreshing import Refreshing
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,9 @@ class Answer:
 class Observer(Protocol):
     """Someone who watches the loop and cannot touch it: the lab, which knows the truth, watches through this."""
 
-    def after_step(
-        self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]
-    ) -> None: ...
+    def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None: ...
 
-    def after_samples(
-        self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]
-    ) -> None: ...
+    def after_samples(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None: ...
 
     def after_round(
         self, step: int, round: int, answer: Callable[[Sequence[Prompt], int], Sequence[Answer]]
@@ -116,12 +113,10 @@ class OnlineLoop:
     def run(self) -> None:
         """All rounds from where the loop stands."""
         rounds, steps = self.config.run.rounds, self.config.run.steps_per_round
-        if self.position.step == 0:
+        if self.checkpoints.is_empty():
             self.show_samples()
             self.commit("round-0000")
-        self.progress.begin(
-            "ppo", max(0, (rounds - self.position.round + 1) * steps - self.position.step_in_round)
-        )
+        self.progress.begin("ppo", max(0, (rounds - self.position.round + 1) * steps - self.position.step_in_round))
         while self.position.round <= rounds:
             self.round()
         self.tracker.event(self.position.step, rounds, "run_finished")
@@ -149,11 +144,7 @@ class OnlineLoop:
     def step(self) -> None:
         """One PPO batch: sample, score, assign credit, update, account."""
         at = self.position
-        rows = [
-            i
-            for i in self.cursor.take(self.config.ppo.batch)
-            for _ in range(self.config.ppo.samples_per_prompt)
-        ]
+        rows = [i for i in self.cursor.take(self.config.ppo.batch) for _ in range(self.config.ppo.samples_per_prompt)]
         with self.timed("sample"):
             rollout = self.sample(self.policy, [self.prompt_ids[i] for i in rows], self.streams["rollout"])
         with self.timed("score"):
@@ -184,6 +175,8 @@ class OnlineLoop:
 
     def collect(self) -> None:
         """Have comparisons of the current policy's answers labelled and stored."""
+        if self.position.step == 0:
+            return  # The policy is still the reference, whose answers version 1 was trained on.
         collected = self.collecting.collect(self.position.round, self.policy, self.sample, self.streams)
         if collected:
             self.event("labels_collected", comparisons=collected, labels=collected)
@@ -192,7 +185,7 @@ class OnlineLoop:
         """Fine-tune the ensemble where a trigger says so and no freeze forbids it."""
         at, state = self.position, self.refreshing
         kl_since = self.ledger.since(state.last_step)
-        reason = self.triggers.due(at.round, state.last_round, kl_since, self.plateau.settled)
+        reason = self.triggers.due(at.round, state.last_round, kl_since, state.settled)
         if reason is None:
             return
         outcome = self.refreshing.refresh(at.round, at.step, self.streams)
@@ -209,6 +202,8 @@ class OnlineLoop:
         self.plateau.add(score)
         if self.plateau.settled:
             self.learning_rate.settle()
+            # Kept for the next round's refresh: the plateau test itself starts afresh below.
+            self.refreshing.settled = True
             self.event("lr_decayed", lr=self.learning_rate.rate)
             self.plateau.reset()
 
@@ -294,16 +289,11 @@ class OnlineLoop:
     def answer(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
         """The current policy's answers, drawn with a seed of the caller's; the loop's own draws are not touched."""
         return self.texts(
-            self.sample(
-                self.policy, [self.codec.encode_prompt(p) for p in prompts], generator(seed, "answers")
-            )
+            self.sample(self.policy, [self.codec.encode_prompt(p) for p in prompts], generator(seed, "answers"))
         )
 
     def texts(self, rollout: Rollout) -> list[Answer]:
-        return [
-            Answer(self.codec.decode(r), done)
-            for r, done in zip(rollout.responses, rollout.finished, strict=True)
-        ]
+        return [Answer(self.codec.decode(r), done) for r, done in zip(rollout.responses, rollout.finished, strict=True)]
 
     def sample(self, policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
         return sample(policy, prompts, sampling_of(self.config), self.codec.eos_id, self.codec.pad_id, rng)
@@ -352,11 +342,20 @@ class OnlineLoop:
             "learning_rate": self.learning_rate.state(),
             "plateau": self.plateau.state(),
             "ensemble_version": self.rewarding.ensemble.version,
-            "refresh": {"last_round": self.refreshing.last_round, "last_step": self.refreshing.last_step},
+            "refresh": {
+                "last_round": self.refreshing.last_round,
+                "last_step": self.refreshing.last_step,
+                "settled": self.refreshing.settled,
+            },
             "watermark": self.collecting.store.watermark(),
             "offsets": self.tracker.offsets(),
         }
         return Snapshot(tensors, {"loop": loop, "optimiser": optimiser_document})
+
+    def check_restorable(self, snapshot: Snapshot) -> None:
+        """Refuse a checkpoint whose version of the ensemble is damaged."""
+        loop: Any = snapshot.documents["loop"]
+        self.refreshing.versions.verify(int(loop["ensemble_version"]))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Put everything that moves back to where a checkpoint left it, and cut the files to match."""
@@ -365,7 +364,8 @@ class OnlineLoop:
         self.policy.load_state_dict(dict(snapshot.tensors["policy"]))
         if self.ppo.critic is not None:
             self.ppo.critic.load_state_dict(dict(snapshot.tensors["critic"]))
-        restore_optimiser(self.ppo.optimiser, snapshot.tensors["optimiser"], snapshot.documents["optimiser"])
+        optimiser_document: Any = snapshot.documents["optimiser"]
+        restore_optimiser(self.ppo.optimiser, snapshot.tensors["optimiser"], optimiser_document)
         self.streams.restore(snapshot.tensors["streams"])
         self.position = Position(**loop["position"])
         self.cursor.restore(loop["cursor"])
@@ -376,6 +376,7 @@ class OnlineLoop:
         self.plateau.restore(loop["plateau"])
         self.refreshing.last_round = int(loop["refresh"]["last_round"])
         self.refreshing.last_step = int(loop["refresh"]["last_step"])
+        self.refreshing.settled = bool(loop["refresh"]["settled"])
         if self.collecting.store.watermark() < int(loop["watermark"]):
             raise HoldfastError(
                 "The label store holds fewer labels than the checkpoint was made with; "
@@ -392,5 +393,5 @@ def sampling_of(config: Config) -> Sampling:
 
 def distinct_bigrams(responses: Sequence[Sequence[int]]) -> float:
     """Different pairs of neighbouring tokens over all such pairs in the batch; low when answers repeat."""
-    pairs = [pair for r in responses for pair in zip(r, r[1:], strict=False)]
+    pairs = [pair for r in responses for pair in pairwise(r)]
     return len(set(pairs)) / len(pairs) if pairs else 1.0

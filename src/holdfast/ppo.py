@@ -64,7 +64,8 @@ def assign_credit(
         group_advantages = rloo_advantages if ppo.advantage == "rloo" else grpo_advantages
         advantages_BT = group_advantages(rewards_BT.sum(1), ppo.samples_per_prompt)[:, None] * mask_BT
         returns_BT = torch.zeros_like(rewards_BT)
-    if ppo.whiten:
+    # One token alone has no spread to whiten by.
+    if ppo.whiten and int(mask_BT.sum()) > 1:
         advantages_BT = masked_whiten(advantages_BT, mask_BT)
     kl_BT = (rollout.logprobs_BT - reference_logprobs_BT) * mask_BT
     experience = Experience(
@@ -85,9 +86,7 @@ def assign_credit(
 
 
 @torch.no_grad()
-def response_values(
-    model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0
-) -> Tensor:
+def response_values(model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0) -> Tensor:
     """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values."""
     out_BT = torch.zeros_like(rollout.logprobs_BT)
     for batch in batches:
@@ -116,9 +115,7 @@ class PPO:
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         rows = list(range(len(rollout.prompts))) if rows is None else rows
-        return micro_batches(
-            rollout.prompts, rollout.responses, rows, self.pad_id, self.max_tokens, self.policy.device
-        )
+        return micro_batches(rollout.prompts, rollout.responses, rows, self.pad_id, self.max_tokens, self.policy.device)
 
     def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor:
         """What the critic expected: kept from sampling for a value head, one pass for a model of its own."""
@@ -132,9 +129,7 @@ class PPO:
         kl_BT = kl_estimate(rollout.logprobs_BT, after_BT, "k3") * rollout.mask_BT
         return float(kl_BT.sum(1).mean())
 
-    def update(
-        self, experience: Experience, beta: float, lr: float, rng: torch.Generator
-    ) -> dict[str, float]:
+    def update(self, experience: Experience, beta: float, lr: float, rng: torch.Generator) -> dict[str, float]:
         """Several passes over the step's answers; stops early when the policy has moved too far from its start."""
         for group in self.optimiser.param_groups:
             group["lr"] = lr

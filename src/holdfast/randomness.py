@@ -45,6 +45,8 @@ class Cursor:
     """Walks through `count` items in a new random order each epoch; its state is two numbers."""
 
     def __init__(self, count: int, seed: int, name: str) -> None:
+        if count < 1:
+            raise ValueError(f"There is nothing to walk through for {name!r}: {count} items.")
         self._count, self._seed, self._name = count, seed, name
         self._epoch, self._position = 0, 0
         self._order = self._shuffled()

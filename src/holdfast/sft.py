@@ -49,9 +49,7 @@ def fine_tune(
                 loss_sum += float(loss.detach())
             torch.nn.utils.clip_grad_norm_(policy.lm.parameters(), config.max_grad_norm)
             if not all_finite(p.grad for p in policy.lm.parameters() if p.grad is not None):
-                raise HoldfastError(
-                    "Supervised fine-tuning met a gradient that is not a number; lower sft.lr."
-                )
+                raise HoldfastError("Supervised fine-tuning met a gradient that is not a number; lower sft.lr.")
             for group in optimiser.param_groups:
                 group["lr"] = schedule.at(update)
             optimiser.step()

@@ -10,9 +10,7 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def gae(
-    rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float
-) -> tuple[Tensor, Tensor]:
+def gae(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
     """Advantages and value targets (returns) of right-padded responses; both 0 outside the mask.
 
         delta_t = r_t + gamma V_{t+1} - V_t

@@ -157,9 +157,7 @@ def encode_json(document: JSON, what: str) -> bytes:
         text = json.dumps(document, indent=1, allow_nan=False)
         return (text + "\n").encode("utf-8")
     except (ValueError, TypeError) as error:
-        raise HoldfastError(
-            f"{what} cannot be stored as JSON ({error}); store finite plain values."
-        ) from error
+        raise HoldfastError(f"{what} cannot be stored as JSON ({error}); store finite plain values.") from error
 
 
 def _require_text_keys(value: JSON, what: str) -> None:
@@ -167,9 +165,7 @@ def _require_text_keys(value: JSON, what: str) -> None:
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise HoldfastError(
-                    f"{what} cannot be stored as JSON (key {key!r} is not text); use text keys."
-                )
+                raise HoldfastError(f"{what} cannot be stored as JSON (key {key!r} is not text); use text keys.")
             _require_text_keys(item, what)
     elif isinstance(value, list | tuple):
         for item in value:

@@ -28,9 +28,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         "format": FORMAT,
         "name": manifest.name,
         "sequence": manifest.sequence,
-        "files": {
-            name: {"size": file.size, "sha256": file.sha256} for name, file in sorted(manifest.files.items())
-        },
+        "files": {name: {"size": file.size, "sha256": file.sha256} for name, file in sorted(manifest.files.items())},
     }
     write_synced(directory / MANIFEST_FILE, [sealed_json(body, MANIFEST_FILE)])
 
@@ -65,6 +63,4 @@ def check_contents(directory: Path, manifest: Manifest) -> None:
     """Refuse a checkpoint in which any file's bytes are not the ones that were saved."""
     for name, file in manifest.files.items():
         if sha256_of(directory / name) != file.sha256:
-            raise HoldfastError(
-                f"{directory} is damaged: the SHA-256 of {name} is not the one saved with it."
-            )
+            raise HoldfastError(f"{directory} is damaged: the SHA-256 of {name} is not the one saved with it.")

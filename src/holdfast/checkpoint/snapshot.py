@@ -39,9 +39,7 @@ def write_snapshot(directory: Path, snapshot: Snapshot) -> dict[str, Written]:
     """Write each part of the snapshot as an fsynced file in an empty directory, and say what each holds."""
     for stem in (*snapshot.tensors, *snapshot.documents):
         if not is_plain_name(stem):
-            raise HoldfastError(
-                f"{stem!r} is not a file name; use letters, digits, dots, dashes and underscores."
-            )
+            raise HoldfastError(f"{stem!r} is not a file name; use letters, digits, dots, dashes and underscores.")
     # Encoded before anything is written, so that a value JSON cannot hold costs no disk work.
     encoded = {stem + DOCUMENT_SUFFIX: encode_json(d, stem) for stem, d in snapshot.documents.items()}
     if MANIFEST_FILE in encoded:

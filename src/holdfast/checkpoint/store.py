@@ -14,6 +14,7 @@ import math
 import re
 import secrets
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,8 +110,7 @@ class CheckpointStore:
         copies = [copy for copy in self._copies() if copy.name == name]
         if not copies:
             raise HoldfastError(
-                f"There is no checkpoint {name} in {self.directory}; "
-                f"it has {', '.join(self.names()) or 'none'}."
+                f"There is no checkpoint {name} in {self.directory}; it has {', '.join(self.names()) or 'none'}."
             )
         # A copy that was being replaced stands in only while its successor has not taken the name.
         in_place = [copy for copy in copies if copy.path.name == name]
@@ -119,18 +119,36 @@ class CheckpointStore:
         except HoldfastError as error:
             raise HoldfastError(f"{error} Choose another checkpoint.") from error
 
-    def load_newest(self) -> Loaded:
-        """Read the newest checkpoint that passes verification, saying which newer ones did not and why."""
+    def is_empty(self) -> bool:
+        """Whether no checkpoint was ever finished here; one that is damaged by now was."""
+        return not self._copies()
+
+    def faults(self) -> dict[str, str]:
+        """What is wrong with each checkpoint after reading every byte of it; an empty text for nothing."""
+        found = {}
+        for copy in self._copies():
+            try:
+                self._verified(copy)
+                found[copy.name] = ""
+            except HoldfastError as error:
+                found[copy.name] = str(error)
+        return found
+
+    def load_newest(self, check: Callable[[Snapshot], None] = lambda snapshot: None) -> Loaded:
+        """Read the newest checkpoint that passes verification, saying which newer ones did not and why.
+
+        `check` may refuse a sound one with a HoldfastError, where something else that it stands on is damaged.
+        """
         skipped: list[str] = []
         for copy in reversed(self._copies()):
             try:
-                return Loaded(copy.name, self._verified(copy), tuple(skipped))
+                snapshot = self._verified(copy)
+                check(snapshot)
+                return Loaded(copy.name, snapshot, tuple(skipped))
             except HoldfastError as error:
                 skipped.append(f"Checkpoint {copy.name} was passed over: {error}")
         reasons = " ".join(skipped) or "It holds no checkpoint."
-        raise HoldfastError(
-            f"No usable checkpoint in {self.directory}, so the run must be started anew. {reasons}"
-        )
+        raise HoldfastError(f"No usable checkpoint in {self.directory}, so the run must be started anew. {reasons}")
 
     @property
     def pinned(self) -> frozenset[str]:

@@ -16,7 +16,13 @@ from typing import Any, Literal
 from holdfast.cli.options import add_verb
 
 REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "sqlalchemy", "numpy", "jinja2", "rich")
-OPTIONAL = {"pyarrow": "parquet", "tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "psycopg": "postgres"}
+OPTIONAL = {
+    "pyarrow": "parquet",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "trackio": "trackio",
+    "psycopg": "postgres",
+}
 
 
 @dataclass(frozen=True)
@@ -86,20 +92,15 @@ def machine() -> list[Finding]:
 def run_directory(path: Path) -> list[Finding]:
     """Verify every checkpoint and reward version by its checksums."""
     from holdfast.checkpoint.store import CheckpointStore
-    from holdfast.errors import HoldfastError
     from holdfast.preferences.store import PreferenceStore
     from holdfast.rundir import RunDirectory
 
     run = RunDirectory.open(path)
     found = []
     for kind, directory in (("checkpoint", run.checkpoints), ("reward version", run.rewards)):
-        store = CheckpointStore(directory)
-        for name in store.names():
-            try:
-                store.load(name)
-                found.append(Finding("ok", f"{kind} {name}", "every file matches its checksum"))
-            except HoldfastError as error:
-                found.append(Finding("broken", f"{kind} {name}", str(error)))
+        for name, fault in CheckpointStore(directory).faults().items():
+            sound = "every file matches its checksum"
+            found.append(Finding("broken" if fault else "ok", f"{kind} {name}", fault or sound))
     with PreferenceStore.open(run.database_url(run.config())) as labels:
         counts = labels.counts()
     found.append(Finding("ok", "labels", f"{counts.labels} on {counts.comparisons} comparisons"))

@@ -16,7 +16,12 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "export", "write the policy as a Hugging Face model directory, or the labels as a file", DETAILS)
+    parser = add_verb(
+        verbs,
+        "export",
+        "write the policy as a Hugging Face model directory, or the labels as a file",
+        DETAILS,
+    )
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument("out", type=Path, metavar="DIR", nargs="?", help="the model directory to write; must not exist")
     parser.add_argument("--checkpoint", metavar="NAME", help="which checkpoint (the newest)")

@@ -56,6 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Interrupted as stop:
         print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)
         return 130
+    except KeyboardInterrupt:
+        print(
+            "\nStopped at once; a run goes on from its newest checkpoint with `holdfast resume`.",
+            file=sys.stderr,
+        )
+        return 130
     except OSError as error:
         # Disk full, read-only, permission: the checkpoint before is intact, and the user can mend the cause.
         where = f" ({error.filename})" if error.filename else ""

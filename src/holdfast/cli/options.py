@@ -65,7 +65,8 @@ def config_of(args: argparse.Namespace, *more: str) -> Config:
     for option, setting in SHORTHANDS.items():
         value = getattr(args, option, None)
         if value is not None:
-            overrides.append(f"{setting}={value if option in ('seed', 'rounds') else json.dumps(value)}")
+            is_number = option in ("seed", "rounds")
+            overrides.append(f"{setting}={value if is_number else json.dumps(value, ensure_ascii=False)}")
     if getattr(args, "prompts", None) is not None and getattr(args, "world", None) is None:
         overrides.append("world.name=files")
     return load_config(args.config, [*overrides, *args.overrides])

@@ -17,8 +17,12 @@ example:
 
 # No labels come in, so there is nothing to collect for or to refresh from.
 STANDS_STILL = (
-    "sft.epochs=0", "preferences.per_round=0", "refresh.every_rounds=0", "refresh.kl_since=0.0", "refresh.on_plateau=false",
-)  # fmt: skip
+    "sft.epochs=0",
+    "preferences.per_round=0",
+    "refresh.every_rounds=0",
+    "refresh.kl_since=0.0",
+    "refresh.on_plateau=false",
+)
 
 
 def add(verbs: Any) -> None:

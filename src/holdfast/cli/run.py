@@ -23,9 +23,7 @@ def add(verbs: Any) -> None:
     parser.add_argument("--name", help="name of the run directory below --runs; chosen for you if left out")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_config_options(
-        parser, "world", "seed", "rounds", "policy", "prompts", "demonstrations", "preferences"
-    )
+    add_config_options(parser, "world", "seed", "rounds", "policy", "prompts", "demonstrations", "preferences")
     parser.set_defaults(work=work)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.assembly import Ingredients, assemble, gather
+from holdfast.assembly import Ingredients, assemble, build_ensemble, gather
 from holdfast.checkpoint.lock import RunLock
 from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, Interrupted
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.report.data import read_run
 from holdfast.report.page import write_report
+from holdfast.reward.ensemble import VersionStore
 from holdfast.rundir import RunDirectory, refuse_occupied
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import World
@@ -33,6 +34,10 @@ def new_run(
     refuse_occupied(path)
     ingredients = gather(config, load_task(config, world), ensemble_given=ensemble_from is not None)
     facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
+    if ensemble_from is not None:
+        # Loaded once before anything is written, and kept in mind for a run that is cut short before it has its copy.
+        VersionStore(ensemble_from).load_newest_into(build_ensemble(config, ingredients.lm, ingredients.codec))
+        facts["ensemble"] = str(ensemble_from.resolve())
     run = RunDirectory.create(path, config, facts)
     return work_on(run, ingredients, world, as_json, ensemble_from)
 
@@ -44,7 +49,8 @@ def resume_run(run: RunDirectory, as_json: bool = False) -> int:
     # The reference in the run directory is the policy's starting point once it exists.
     directory = run.reference if run.reference.is_dir() else None
     ingredients = gather(config, load_task(config, world), directory, ensemble_given=run.rewards.is_dir())
-    return work_on(run, ingredients, world, as_json, None)
+    given = run.manifest().get("ensemble")
+    return work_on(run, ingredients, world, as_json, Path(given) if given else None)
 
 
 def work_on(

@@ -8,11 +8,23 @@ import time
 from types import FrameType, TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from holdfast.errors import Interrupted
 
-WORDS = {"sft": "imitating demonstrations", "reward model": "training the reward ensemble", "ppo": "optimising the policy"}
+WORDS = {
+    "sft": "imitating demonstrations",
+    "reward model": "training the reward ensemble",
+    "ppo": "optimising the policy",
+}
 LINE_EVERY_SECONDS = 15.0
 
 

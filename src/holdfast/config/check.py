@@ -37,20 +37,34 @@ def _check_together(c: Config) -> None:
         raise HoldfastError(
             f"policy.hidden is {c.policy.hidden}, which does not divide by policy.heads = {c.policy.heads}."
         )
+    if c.policy.hidden // c.policy.heads % 2:
+        raise HoldfastError(
+            f"policy.hidden / policy.heads is {c.policy.hidden // c.policy.heads}; "
+            "rotary positions need an even number."
+        )
     if c.ppo.advantage != "gae" and c.ppo.samples_per_prompt < 2:
         raise HoldfastError(
-            f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: set ppo.samples_per_prompt to 2 or more."
+            f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: "
+            "set ppo.samples_per_prompt to 2 or more."
         )
     if c.ppo.minibatches > c.ppo.batch * c.ppo.samples_per_prompt:
         raise HoldfastError(
-            f"ppo.minibatches is {c.ppo.minibatches}, more than the {c.ppo.batch * c.ppo.samples_per_prompt} answers of a step."
+            f"ppo.minibatches is {c.ppo.minibatches}, "
+            f"more than the {c.ppo.batch * c.ppo.samples_per_prompt} answers of a step."
         )
     if c.kl.controller != "fixed" and c.kl.beta <= 0:
-        raise HoldfastError(
-            f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0."
-        )
+        raise HoldfastError(f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0.")
     if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.budget_start:
         raise HoldfastError("kl.budget_ceiling is below kl.budget_start: raise the one or lower the other.")
+    if c.kl.placement == "loss" and c.kl.estimator == "k1":
+        # E[grad log pi] = 0: as a loss, k1 holds nothing back.
+        raise HoldfastError(
+            "kl.placement = loss with kl.estimator = k1 has no gradient on average; set kl.estimator to k2 or k3."
+        )
+    if c.preferences.selection == "disagreement" and c.preferences.per_round and c.reward.members < 2:
+        raise HoldfastError(
+            "preferences.selection = disagreement needs reward.members of 2 or more; one member never disagrees."
+        )
     if any(first < 1 or last < first for first, last in c.refresh.freeze):
         raise HoldfastError(
             "refresh.freeze has a span that ends before it begins; write spans as [first, last] rounds."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import difflib
 import json
 import textwrap
@@ -29,7 +30,7 @@ def config_from(tables: Mapping[str, Any]) -> Config:
     built: dict[str, Any] = {}
     for name, values in tables.items():
         if name not in sections:
-            raise HoldfastError(f"There is no section [{name}] in the config{_did_you_mean(name, sections)}.")
+            raise HoldfastError(f"There is no section [{name}] in the config{_did_you_mean(name, sections)}")
         if not isinstance(values, Mapping):
             raise HoldfastError(f"{name} is a section of the config: write [{name}] and its settings below.")
         built[name] = _section(name, typing.get_type_hints(Config)[name], values)
@@ -41,7 +42,7 @@ def _section(section: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
     built = {}
     for key, value in values.items():
         if key not in hints:
-            raise HoldfastError(f"There is no setting {section}.{key}{_did_you_mean(key, hints)}.")
+            raise HoldfastError(f"There is no setting {section}.{key}{_did_you_mean(key, hints)}")
         built[key] = _convert(f"{section}.{key}", hints[key], value)
     return kind(**built)
 
@@ -64,7 +65,10 @@ def _convert(name: str, kind: Any, value: Any) -> Any:
         raise HoldfastError(f"{name} is {value!r}, but it has to be a table.")
     assert not isinstance(kind, types.UnionType), "settings have one type"
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise HoldfastError(f"{name} is larger than any number that can be worked with.") from None
     if type(value) is kind:
         return value
     raise HoldfastError(f"{name} is {value!r}, but it has to be {_KIND_WORDS[kind]}.")
@@ -79,7 +83,7 @@ def _of(args: tuple[Any, ...]) -> str:
 
 def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else "; `holdfast init` writes a file with all of them"
+    return f"; did you mean {close[0]}?" if close else "; `holdfast init` writes a file with all of them."
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -97,20 +101,25 @@ def _overlay(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]
     for text in overrides:
         name, equals, raw = text.partition("=")
         section, dot, key = name.strip().partition(".")
+        if _not_unicode(text):
+            raise HoldfastError(f"--set {text!a} is not valid Unicode, which a config file cannot hold.")
         if not equals or not dot:
-            raise HoldfastError(
-                f"--set {text} is not of the form section.key=value, for example kl.beta=0.1."
-            )
+            raise HoldfastError(f"--set {text} is not of the form section.key=value, for example kl.beta=0.1.")
         target = tables.setdefault(section, {})
         if not isinstance(target, dict):
-            raise HoldfastError(
-                f"{section} is a section of the config: write [{section}] and its settings below."
-            )
+            raise HoldfastError(f"{section} is a section of the config: write [{section}] and its settings below.")
         *path, last = key.split(".")
         for part in path:
             target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise HoldfastError(f"--set {text} goes into {part}, which is a value and not a table.")
         target[last] = _value(raw.strip())
     return tables
+
+
+def _not_unicode(text: str) -> bool:
+    """Whether the text holds lone surrogates, as bytes of a command line that are not UTF-8 become."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _value(raw: str) -> Any:
@@ -131,9 +140,7 @@ def config_toml(config: Config, comments: bool = True) -> str:
         lines.append(f"[{section.name}]")
         for item in dataclasses.fields(values):
             if comments:
-                lines += textwrap.wrap(
-                    _comment(type(values), item), 108, initial_indent="# ", subsequent_indent="#   "
-                )
+                lines += textwrap.wrap(_comment(type(values), item), 108, initial_indent="# ", subsequent_indent="#   ")
             lines.append(f"{item.name} = {_toml(getattr(values, item.name))}")
         lines.append("")
     return "\n".join(lines)
@@ -149,9 +156,12 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        # JSON's quoting is TOML's, but for the one control character that JSON leaves as it is.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
     return repr(value)

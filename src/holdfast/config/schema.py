@@ -24,7 +24,7 @@ class RunConfig:
     rounds: int = setting(8, "rounds of collect, label, refresh, optimise", low=1)
     steps_per_round: int = setting(10, "PPO steps in a round", low=1)
     device: str = setting("cpu", "cpu, cuda, or any other torch device")
-    threads: int = setting(0, "CPU threads; 0 leaves the choice to torch", low=0)
+    threads: int = setting(0, "CPU threads; 0 takes one for a small model and torch's choice for others", low=0)
 
 
 @dataclass(frozen=True)
@@ -46,30 +46,22 @@ class DataConfig:
     """Your own files, for world.name = "files"; JSONL or Parquet, prompts also as .txt."""
 
     prompts: str = setting("", "prompts to train on, one `prompt` each")
-    heldout_prompts: str = setting(
-        "", "prompts for samples and measurement; empty takes a tenth of the prompts"
-    )
+    heldout_prompts: str = setting("", "prompts for samples and measurement; empty takes a tenth of the prompts")
     demonstrations: str = setting("", "`prompt` and `completion` pairs for supervised fine-tuning")
-    preferences: str = setting(
-        "", "`prompt`, `chosen`, `rejected` rows that join the label store at the start"
-    )
+    preferences: str = setting("", "`prompt`, `chosen`, `rejected` rows that join the label store at the start")
 
 
 @dataclass(frozen=True)
 class PolicyConfig:
     """The model that is trained."""
 
-    path: str = setting(
-        "", "a Hugging Face causal-LM directory; empty takes the world's own or builds a small Llama"
-    )
+    path: str = setting("", "a Hugging Face causal-LM directory; empty takes the world's own or builds a small Llama")
     hidden: int = setting(96, "built-in Llama: hidden size", low=8)
     layers: int = setting(2, "built-in Llama: layers", low=1)
     heads: int = setting(8, "built-in Llama: attention heads", low=1)
     feed_forward: int = setting(256, "built-in Llama: feed-forward size", low=8)
     context: int = setting(160, "built-in Llama: longest sequence", low=16)
-    critic: Literal["head", "model"] = setting(
-        "head", "value head on the policy's trunk, or a model of its own"
-    )
+    critic: Literal["head", "model"] = setting("head", "value head on the policy's trunk, or a model of its own")
     micro_batch_tokens: int = setting(8192, "padded tokens per forward and backward pass", low=64)
 
 
@@ -90,9 +82,7 @@ class RolloutConfig:
 
     max_new_tokens: int = setting(64, "longest answer, in tokens", low=1)
     temperature: float = setting(1.0, "sampling temperature", above=0.0)
-    top_p: float = setting(
-        1.0, "keep the smallest set of tokens with this much probability", above=0.0, high=1.0
-    )
+    top_p: float = setting(1.0, "keep the smallest set of tokens with this much probability", above=0.0, high=1.0)
     top_k: int = setting(0, "keep the k likeliest tokens; 0 keeps all", low=0)
     max_batch: int = setting(256, "rows decoded at once", low=1)
 
@@ -106,15 +96,15 @@ class RewardConfig:
         "uncertainty", "mean, median, worst case, mean minus lambda times variance, or only what all agree on"
     )
     uncertainty_lambda: float = setting(0.1, "lambda of aggregation = uncertainty", low=0.0)
-    initial_comparisons: int = setting(
-        1000, "comparisons of the reference's answers to label at the start", low=0
-    )
+    initial_comparisons: int = setting(1000, "comparisons of the reference's answers to label at the start", low=0)
     holdout: float = setting(0.1, "share of comparisons that never train, for measuring", low=0.0, high=0.5)
     epochs: int = setting(2, "passes over the labels for version 1", low=1)
     lr: float = setting(1e-3, "peak learning rate for version 1", above=0.0)
     warmup_steps: int = setting(10, "updates until the peak", low=0)
     batch: int = setting(16, "comparisons per update", low=1)
-    bootstrap: bool = setting(True, "each member trains on its own bootstrap sample of the labels")
+    bootstrap: Literal["none", "subsample", "replace"] = setting(
+        "subsample", "labels a member sees: all, its own four fifths, or a sample with replacement"
+    )
     margin: float = setting(0.0, "Bradley-Terry margin", low=0.0)
     label_smoothing: float = setting(0.0, "share of labels assumed wrong by the loss", low=0.0, high=0.49)
     centring: float = setting(0.01, "weight of the squared sum of a pair's scores", low=0.0)
@@ -132,19 +122,13 @@ class RefreshConfig:
     """When and how the ensemble is fine-tuned on new labels."""
 
     every_rounds: int = setting(1, "refresh every N rounds; 0 never for this reason", low=0)
-    kl_since: float = setting(
-        0.0, "refresh after this much KL since the last one; 0 never for this reason", low=0.0
-    )
+    kl_since: float = setting(0.0, "refresh after this much KL since the last one; 0 never for this reason", low=0.0)
     on_plateau: bool = setting(False, "refresh when the reward has stopped rising")
-    freeze: tuple[tuple[int, int], ...] = setting(
-        (), "spans of rounds [from, to] in which nothing is refreshed"
-    )
+    freeze: tuple[tuple[int, int], ...] = setting((), "spans of rounds [from, to] in which nothing is refreshed")
     epochs: int = setting(1, "passes over the replay mix", low=1)
-    lr: float = setting(3e-4, "peak learning rate of a refresh", above=0.0)
+    lr: float = setting(5e-4, "peak learning rate of a refresh", above=0.0)
     warmup_steps: int = setting(5, "updates until the peak", low=0)
-    old_per_new: float = setting(
-        2.0, "older labels replayed for each new one, over all policy generations", low=0.0
-    )
+    old_per_new: float = setting(2.0, "older labels replayed for each new one, over all policy generations", low=0.0)
 
 
 @dataclass(frozen=True)
@@ -152,11 +136,9 @@ class PreferencesConfig:
     """Comparisons and labels."""
 
     url: str = setting("", "database URL; empty keeps run.db in the run directory")
-    per_round: int = setting(100, "comparisons to label in a round", low=0)
+    per_round: int = setting(150, "comparisons to label in a round", low=0)
     selection: Literal["random", "disagreement"] = setting("random", "which candidate pairs are labelled")
-    candidates: int = setting(
-        2, "candidate pairs sampled for each one labelled, for selection = disagreement", low=1
-    )
+    candidates: int = setting(2, "candidate pairs sampled for each one labelled, for selection = disagreement", low=1)
 
 
 @dataclass(frozen=True)
@@ -168,14 +150,12 @@ class PPOConfig:
     advantage: Literal["gae", "rloo", "grpo"] = setting("gae", "how credit is assigned")
     epochs: int = setting(3, "passes over a step's answers", low=1)
     minibatches: int = setting(2, "updates in a pass", low=1)
-    lr: float = setting(3e-4, "learning rate after warm-up", above=0.0)
+    lr: float = setting(2e-4, "learning rate after warm-up", above=0.0)
     lr_warmup_steps: int = setting(5, "steps until the full learning rate", low=0)
     lr_decay: float = setting(0.7, "factor each time the policy has settled", above=0.0, high=1.0)
     lr_floor: float = setting(0.1, "the learning rate never falls below this share", low=0.0, high=1.0)
     plateau_window: int = setting(8, "steps in a window of the plateau test", low=2)
-    plateau_tolerance: float = setting(
-        1.0, "standard errors the reward has to rise by, window on window", low=0.0
-    )
+    plateau_tolerance: float = setting(1.0, "standard errors the reward has to rise by, window on window", low=0.0)
     clip: float = setting(0.2, "ratio clipping", above=0.0)
     value_clip: float = setting(0.2, "value clipping", above=0.0)
     value_coef: float = setting(0.1, "weight of the value loss", low=0.0)
@@ -194,16 +174,14 @@ class KLConfig:
     """How far the policy may go from the reference."""
 
     controller: Literal["fixed", "adaptive", "budget"] = setting("budget", "how beta is set")
-    beta: float = setting(0.05, "KL coefficient, or where it starts", low=0.0)
+    beta: float = setting(0.1, "KL coefficient, or where it starts", low=0.0)
     target: float = setting(6.0, "adaptive: KL to the reference to hold, in nats per answer", above=0.0)
-    horizon: float = setting(512.0, "adaptive and budget: answers over which beta reacts", above=0.0)
-    budget_start: float = setting(3.0, "budget: KL allowed with no labels", above=0.0)
-    budget_per_1000_labels: float = setting(4.0, "budget: KL added by each thousand labels", low=0.0)
-    budget_ceiling: float = setting(15.0, "budget: never more than this", above=0.0)
+    horizon: float = setting(320.0, "adaptive and budget: answers over which beta reacts", above=0.0)
+    budget_start: float = setting(2.0, "budget: KL allowed with no labels", above=0.0)
+    budget_per_1000_labels: float = setting(2.0, "budget: KL added by each thousand labels", low=0.0)
+    budget_ceiling: float = setting(12.0, "budget: never more than this", above=0.0)
     hard_limit: float = setting(0.0, "KL to the reference that ends a round early; 0 for none", low=0.0)
-    placement: Literal["reward", "loss"] = setting(
-        "reward", "KL is taken off the reward or added to the loss"
-    )
+    placement: Literal["reward", "loss"] = setting("reward", "KL is taken off the reward or added to the loss")
     estimator: Literal["k1", "k2", "k3"] = setting("k1", "estimator of the KL that is penalised")
 
 
@@ -211,9 +189,7 @@ class KLConfig:
 class CheckpointConfig:
     """What is kept to resume from."""
 
-    every_steps: int = setting(
-        0, "also save every n steps within a round; 0 saves after each round only", low=0
-    )
+    every_steps: int = setting(0, "also save every n steps within a round; 0 saves after each round only", low=0)
     keep: int = setting(2, "complete checkpoints kept", low=2)
 
 

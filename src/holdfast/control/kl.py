@@ -189,15 +189,12 @@ class BudgetKL:
     target = min(ceiling, start + per_1000_labels * labels / 1000)
     """
 
-    def __init__(
-        self, beta: float, start: float, per_1000_labels: float, ceiling: float, horizon: float
-    ) -> None:
+    def __init__(self, beta: float, start: float, per_1000_labels: float, ceiling: float, horizon: float) -> None:
         if not (math.isfinite(per_1000_labels) and per_1000_labels >= 0):
             raise HoldfastError(f"The KL budget per 1000 labels is {per_1000_labels}; set it to 0 or above.")
         if not ceiling >= start:
             raise HoldfastError(
-                f"The KL budget's ceiling {ceiling} is below its start {start}; "
-                "raise the ceiling or lower the start."
+                f"The KL budget's ceiling {ceiling} is below its start {start}; raise the ceiling or lower the start."
             )
         self._start = start
         self._per_1000_labels = per_1000_labels
@@ -249,9 +246,7 @@ def _check_step(kl: float, batch: int, labels: int) -> None:
     if not math.isfinite(kl):
         raise ValueError(f"A KL of {kl} cannot steer beta; drop the step instead.")
     if batch < 1 or labels < 0:
-        raise ValueError(
-            f"A step has at least one response and no negative labels, not {batch} and {labels}."
-        )
+        raise ValueError(f"A step has at least one response and no negative labels, not {batch} and {labels}.")
 
 
 def _check_factors(beta_factor: float, target_factor: float) -> None:

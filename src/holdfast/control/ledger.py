@@ -40,9 +40,7 @@ class KLLedger:
     def record(self, step: int, round: int, kl_step: float, kl_reference: float) -> None:
         """Add a step, which must come after every step that still stands."""
         if not (math.isfinite(kl_step) and math.isfinite(kl_reference)):
-            raise ValueError(
-                f"Step {step} has a KL that is not finite ({kl_step}, {kl_reference}); drop it instead."
-            )
+            raise ValueError(f"Step {step} has a KL that is not finite ({kl_step}, {kl_reference}); drop it instead.")
         last = self._last()
         if last is not None and step <= last.step:
             raise ValueError(f"Step {step} is not after step {last.step}; undo that one first.")
@@ -76,9 +74,7 @@ class KLLedger:
     def round_total(self, round: int, with_undone: bool = False) -> float:
         """The KL that one round spent; with `with_undone`, over every attempt at it."""
         return math.fsum(
-            entry.kl_step
-            for entry in self._entries
-            if entry.round == round and (with_undone or not entry.undone)
+            entry.kl_step for entry in self._entries if entry.round == round and (with_undone or not entry.undone)
         )
 
     def since(self, step: int) -> float:
@@ -108,6 +104,4 @@ def _entry(row: JSON) -> LedgerEntry:
         ]:
             return LedgerEntry(step, round, float(kl_step), float(kl_reference), undone)
         case _:
-            raise HoldfastError(
-                f"The saved KL ledger has a line that cannot be read, {row!r}; use another checkpoint."
-            )
+            raise HoldfastError(f"The saved KL ledger has a line that cannot be read, {row!r}; use another checkpoint.")

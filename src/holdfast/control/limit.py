@@ -16,14 +16,10 @@ class KLLimit:
 
     def __post_init__(self) -> None:
         if self.hard is not None and not self.hard > 0:
-            raise HoldfastError(
-                f"The hard KL limit is {self.hard}; set it above 0, or leave it out for none."
-            )
+            raise HoldfastError(f"The hard KL limit is {self.hard}; set it above 0, or leave it out for none.")
 
     def exceeded(self, kl: float) -> bool:
         """Whether the KL is above the limit; NaN is neither above nor below and raises ValueError."""
         if math.isnan(kl):
-            raise ValueError(
-                "A KL that is not a number cannot be held against the limit; drop the step instead."
-            )
+            raise ValueError("A KL that is not a number cannot be held against the limit; drop the step instead.")
         return self.hard is not None and kl > self.hard

@@ -59,7 +59,5 @@ class Plateau:
         check_kind(state, "plateau")
         values = [value for value in read_list(state, "values") if isinstance(value, int | float)]
         if len(values) != len(read_list(state, "values")):
-            raise HoldfastError(
-                "The saved plateau holds values that are not numbers; use another checkpoint."
-            )
+            raise HoldfastError("The saved plateau holds values that are not numbers; use another checkpoint.")
         self._values = deque((float(value) for value in values), maxlen=2 * self._window)

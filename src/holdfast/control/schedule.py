@@ -23,9 +23,7 @@ class LearningRate:
         if not 0 < decay <= 1:
             raise HoldfastError(f"The learning rate's decay is {decay}; set it above 0 and to 1 at most.")
         if not 0 <= floor <= 1:
-            raise HoldfastError(
-                f"The learning rate's floor is {floor}; it is a share of the base, from 0 to 1."
-            )
+            raise HoldfastError(f"The learning rate's floor is {floor}; it is a share of the base, from 0 to 1.")
         self._base = base
         self._warmup_steps = warmup_steps
         self._decay = decay

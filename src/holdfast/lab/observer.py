@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from holdfast.checkpoint.files import write_atomic
+from holdfast.errors import HoldfastError, first_line
 from holdfast.loop import Answer
 from holdfast.preferences.types import Prompt
 from holdfast.worlds.protocol import World
@@ -38,15 +39,11 @@ class GoldObserver:
     def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
         self._append(step=step, round=round, split="rollout", gold=fmean(self._scores(prompts, answers)))
 
-    def after_samples(
-        self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]
-    ) -> None:
+    def after_samples(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
         for i, score in enumerate(self._scores(prompts, answers)):
             self._append(step=step, round=round, split="samples", prompt_index=i, gold=score)
 
-    def after_round(
-        self, step: int, round: int, answer: Callable[[Sequence[Prompt], int], Sequence[Answer]]
-    ) -> None:
+    def after_round(self, step: int, round: int, answer: Callable[[Sequence[Prompt], int], Sequence[Answer]]) -> None:
         if self._heldout:
             scores = self._scores(self._heldout, answer(self._heldout, OBSERVER_SEED))
             self._append(step=step, round=round, split="heldout", gold=fmean(scores), answers=len(scores))
@@ -55,13 +52,14 @@ class GoldObserver:
         """Forget what was seen after `step`; a torn last line goes too."""
         if not self._path.exists():
             return
-        kept = [
-            line for line in self._path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step
-        ]
+        kept = [line for line in self._path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
         write_atomic(self._path, "".join(f"{line}\n" for line in kept).encode())
 
     def _scores(self, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:
-        return [self._gold(p, a.text, a.finished) for p, a in zip(prompts, answers, strict=True)]
+        try:
+            return [self._gold(p, a.text, a.finished) for p, a in zip(prompts, answers, strict=True)]
+        except Exception as error:  # the world may be the user's own code
+            raise HoldfastError(f"The world's gold failed: {first_line(error)}") from error
 
     def _append(self, **row: Any) -> None:
         with self._path.open("a", encoding="utf-8") as file:
@@ -71,5 +69,5 @@ class GoldObserver:
 def _step_of(line: str) -> float:
     try:
         return float(json.loads(line)["step"])
-    except ValueError:
+    except (ValueError, KeyError, TypeError):
         return float("inf")

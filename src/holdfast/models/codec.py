@@ -45,9 +45,7 @@ class Codec:
             while ids and ids[-1] == self.eos_id:
                 ids = ids[:-1]
         else:
-            text = self.tokenizer.apply_chat_template(
-                messages_of(prompt), tokenize=False, add_generation_prompt=True
-            )
+            text = self.tokenizer.apply_chat_template(messages_of(prompt), tokenize=False, add_generation_prompt=True)
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         if not ids:
             raise HoldfastError(f"The prompt {plain_text(prompt)[:60]!r} has no tokens; remove it.")

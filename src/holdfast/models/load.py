@@ -20,27 +20,32 @@ transformers_logging.set_verbosity_error()
 def load_causal_lm(directory: Path) -> tuple[Any, Codec]:
     """Model and codec from a local Hugging Face directory; nothing is fetched and no remote code runs."""
     if not directory.is_dir():
-        raise HoldfastError(
-            f"There is no model directory {directory}; give a local Hugging Face causal-LM directory."
-        )
+        raise HoldfastError(f"There is no model directory {directory}; give a local Hugging Face causal-LM directory.")
     if not (directory / "config.json").is_file():
         raise HoldfastError(f"{directory} has no config.json, so it is not a Hugging Face model directory.")
     if not any(directory.glob("*.safetensors")):
         raise HoldfastError(
-            f"{directory} has no .safetensors weights; save the model with save_pretrained(..., safe_serialization=True)."
+            f"{directory} has no .safetensors weights; "
+            "save the model with save_pretrained(..., safe_serialization=True)."
         )
     try:
         # Read by itself first: a config that cannot be read otherwise fails as something else, far away.
         json.loads((directory / "config.json").read_text(encoding="utf-8"))
         AutoConfig.from_pretrained(directory, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            directory, local_files_only=True, use_safetensors=True, dtype="float32"
+        model, told = AutoModelForCausalLM.from_pretrained(
+            directory, local_files_only=True, use_safetensors=True, dtype="float32", output_loading_info=True
         )
-    except Exception as error:  # noqa: BLE001 - whatever transformers raises, the user needs the directory and the reason
+    except Exception as error:
         raise HoldfastError(f"The model in {directory} cannot be loaded: {first_line(error)}") from error
+    if told["missing_keys"]:
+        # transformers would fill them with random numbers and go on.
+        raise HoldfastError(
+            f"The weights in {directory} lack {len(told['missing_keys'])} tensors of the model, "
+            f"{min(told['missing_keys'])} for one; save the whole causal LM, head included."
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {first_line(error)}") from error
     codec = Codec(tokenizer)
     check_vocabulary(model, codec, directory)

@@ -42,6 +42,10 @@ def turn_off_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+        # Attention layers keep a rate of their own, read from the config when they were made.
+        for name, value in list(vars(module).items()):
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
     config = getattr(model, "config", None)
     for name in ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout", "dropout"):
         if isinstance(getattr(config, name, None), float):
@@ -83,9 +87,7 @@ class Policy(nn.Module):
         out = self.lm.base_model(input_ids=input_ids_BT, use_cache="past_key_values" in kwargs, **kwargs)
         return out.last_hidden_state, getattr(out, "past_key_values", None)
 
-    def logits_and_hidden(
-        self, input_ids_BT: Tensor, row_N: Tensor, column_N: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def logits_and_hidden(self, input_ids_BT: Tensor, row_N: Tensor, column_N: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and hidden states at the chosen positions."""
         if self.plain_head:
             hidden_ND = self.hidden(input_ids_BT)[0][row_N, column_N]
@@ -106,10 +108,13 @@ class Policy(nn.Module):
         base = getattr(self.lm, "base_model", None)
         if base is None or base is self.lm:
             return False
-        probe_BT = (
-            torch.arange(1, 5, device=self.device)[None] % self.lm.get_input_embeddings().weight.shape[0]
-        )
-        hidden_BTD = base(input_ids=probe_BT, use_cache=False).last_hidden_state
-        ours = self.lm.get_output_embeddings()(hidden_BTD)
-        theirs = self.lm(input_ids=probe_BT, use_cache=False).logits
+        probe_BT = torch.arange(1, 5, device=self.device)[None] % self.lm.get_input_embeddings().weight.shape[0]
+        head = self.lm.get_output_embeddings()
+        # Amplified on both routes: the logits of a fresh model are too small for a soft cap to show.
+        amplifier = head.register_forward_hook(lambda _module, _inputs, logits: 1000.0 * logits)
+        try:
+            ours = head(base(input_ids=probe_BT, use_cache=False).last_hidden_state)
+            theirs = self.lm(input_ids=probe_BT, use_cache=False).logits
+        finally:
+            amplifier.remove()
         return ours.shape == theirs.shape and bool(torch.allclose(ours, theirs, atol=1e-5, rtol=1e-5))

@@ -31,6 +31,11 @@ _WAIT_SECONDS = 30.0
 _CREATION_LOCK = 0x686F6C64  # any number will do that is the same for all who open a PostgreSQL database
 
 
+def check_url(url: str) -> None:
+    """Refuse a URL that names no database this machine has a driver for; nothing is opened or made."""
+    _create_engine(_parse_url(url), _WAIT_SECONDS).dispose()
+
+
 class Database:
     """One database that holds our tables, with `read()` and `write()` transactions for several threads.
 
@@ -137,9 +142,7 @@ class Database:
             finally:
                 raw.close()
         if mode != ("wal",):
-            raise HoldfastError(
-                f"The file system of {self.name} cannot hold a write-ahead log; use a local disk."
-            )
+            raise HoldfastError(f"The file system of {self.name} cannot hold a write-ahead log; use a local disk.")
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -197,13 +200,9 @@ def _parse_url(url: str) -> URL:
     if parsed.get_backend_name() == "sqlite" and not _in_memory(parsed):
         path = Path(parsed.database or "")
         if str(path).startswith("file:"):
-            raise HoldfastError(
-                "Give the SQLite database as a plain path, sqlite:///path, without file: in it."
-            )
+            raise HoldfastError("Give the SQLite database as a plain path, sqlite:///path, without file: in it.")
         if path.is_dir() or not path.parent.is_dir():
-            raise HoldfastError(
-                f"There is no place for a database at {path}; name a file in a directory that exists."
-            )
+            raise HoldfastError(f"There is no place for a database at {path}; name a file in a directory that exists.")
     return parsed
 
 
@@ -215,9 +214,7 @@ def _create_engine(url: URL, wait_seconds: float) -> Engine:
         engine = create_engine(url, poolclass=StaticPool, connect_args=wait)
     except (ArgumentError, ModuleNotFoundError) as error:
         hint = "pip install 'holdfast[postgres]'" if url.get_backend_name() == "postgresql" else "its driver"
-        raise HoldfastError(
-            f"No driver for a {url.drivername} database is installed; install {hint}."
-        ) from error
+        raise HoldfastError(f"No driver for a {url.drivername} database is installed; install {hint}.") from error
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

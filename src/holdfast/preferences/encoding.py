@@ -24,9 +24,7 @@ def json_text(value: object) -> str:
         return text
     # Two escapes in a row would be read back as the one character that they spell.
     if _SPLIT_PAIR.search(text):
-        raise HoldfastError(
-            "A text holds one character as two separate surrogates; decode it as UTF-16 first."
-        )
+        raise HoldfastError("A text holds one character as two separate surrogates; decode it as UTF-16 first.")
     return _SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
@@ -46,6 +44,4 @@ def response_hash(response: Response) -> str:
     """A name for a response that two equal responses share."""
     origin = response.provenance
     tokens = None if response.token_ids is None else list(response.token_ids)
-    return content_hash(
-        [response.text, origin.policy_version, origin.round, origin.seed, tokens, response.finished]
-    )
+    return content_hash([response.text, origin.policy_version, origin.round, origin.seed, tokens, response.finished])

@@ -60,9 +60,7 @@ def read_preferences(path: str | Path) -> list[LabelledComparison]:
             if known.setdefault(labeller, choice) != choice:
                 known[labeller] = Choice.TIE
     return [
-        LabelledComparison(
-            item, tuple(Label(key, name, choice) for name, choice in sorted(answers[key].items()))
-        )
+        LabelledComparison(item, tuple(Label(key, name, choice) for name, choice in sorted(answers[key].items())))
         for key, item in comparisons.items()
     ]
 
@@ -131,9 +129,7 @@ def _prompt_and_answers(row: Row) -> tuple[Prompt, str, str]:
     if chosen_turns == rejected_turns:
         raise row.error("'chosen' and 'rejected' are the same, so there is nothing to learn; remove the row")
     if not shared:
-        raise row.error(
-            "'chosen' and 'rejected' do not begin with the same messages, so the prompt is not clear"
-        )
+        raise row.error("'chosen' and 'rejected' do not begin with the same messages, so the prompt is not clear")
     if prompt is not None and prompt != shared and prompt not in [turn.content for turn in shared]:
         raise row.error("'prompt' is not what 'chosen' and 'rejected' have in common; leave that column out")
     rest = len(shared)
@@ -167,9 +163,7 @@ def _prompt(row: Row, value: Any) -> Prompt:
 
 
 def _messages(row: Row, column: str, value: Any) -> tuple[Message, ...]:
-    wrong = row.error(
-        f"'{column}' must be a string, or a list of messages with 'role' and 'content' as strings"
-    )
+    wrong = row.error(f"'{column}' must be a string, or a list of messages with 'role' and 'content' as strings")
     if not isinstance(value, list):
         raise wrong
     turns = []

@@ -181,9 +181,7 @@ def _write_parquet(file: BinaryIO, rows: Sequence[dict[str, Any]]) -> None:
     try:
         table = pyarrow.Table.from_pylist(list(rows))
     except UnicodeEncodeError as error:
-        raise HoldfastError(
-            "A text holds a lone surrogate, which Parquet cannot hold; write JSONL instead."
-        ) from error
+        raise HoldfastError("A text holds a lone surrogate, which Parquet cannot hold; write JSONL instead.") from error
     pyarrow.parquet.write_table(table, file)
 
 
@@ -192,7 +190,5 @@ def _pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise HoldfastError(
-            "Parquet files need pyarrow; install it with pip install 'holdfast[parquet]'."
-        ) from error
+        raise HoldfastError("Parquet files need pyarrow; install it with pip install 'holdfast[parquet]'.") from error
     return pyarrow

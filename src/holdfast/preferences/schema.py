@@ -78,15 +78,11 @@ schema_version = Table(
 responses = Table(
     "responses",
     metadata,
-    Column(
-        "id", _name(), primary_key=True
-    ),  # the hash of the rest: one response in many comparisons is stored once
+    Column("id", _name(), primary_key=True),  # the hash of the rest: one response in many comparisons is stored once
     Column("text", JsonText, nullable=False),
     Column("policy_version", Text, nullable=False),
     Column("round", Integer, nullable=False),
-    Column(
-        "seed", JsonText, nullable=False
-    ),  # generators take seeds up to 2**64, past the largest integer column
+    Column("seed", JsonText, nullable=False),  # generators take seeds up to 2**64, past the largest integer column
     Column("token_ids", JsonText),
     Column("finished", Boolean, nullable=False),
 )

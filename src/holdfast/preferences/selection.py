@@ -28,9 +28,7 @@ def select_disagreement(margins_KP: torch.Tensor, n: int) -> list[int]:
             f"tensor, not {tuple(margins_KP.shape)}; use random selection with a single reward model."
         )
     if torch.isnan(margins_KP).any():
-        raise HoldfastError(
-            "A margin is NaN, so pairs cannot be ranked; find the ensemble member that gave it."
-        )
+        raise HoldfastError("A margin is NaN, so pairs cannot be ranked; find the ensemble member that gave it.")
     _check_size(margins_KP.shape[1], n)
     wins_KP = torch.sigmoid(margins_KP.detach().cpu().double())
     # Rounded, so that pairs which tie in exact arithmetic also tie here, whatever the order of summation.

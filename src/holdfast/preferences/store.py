@@ -130,9 +130,7 @@ class PreferenceStore:
             _insert(connection, labels, rows)
         return len(rows)
 
-    def labelled(
-        self, up_to_round: int | None = None, watermark: int | None = None
-    ) -> list[LabelledComparison]:
+    def labelled(self, up_to_round: int | None = None, watermark: int | None = None) -> list[LabelledComparison]:
         """Every answered comparison in order of id, with each labeller's newest answer in order of name.
 
         `up_to_round` leaves out comparisons of later rounds; `watermark` leaves out labels after that one.
@@ -154,9 +152,7 @@ class PreferenceStore:
             for comparison_id, labeller, choice in connection.execute(answers):
                 newest.setdefault(comparison_id, {})[labeller] = Choice(choice)
         return [
-            LabelledComparison(
-                item, tuple(Label(item.id, name, choice) for name, choice in newest[item.id].items())
-            )
+            LabelledComparison(item, tuple(Label(item.id, name, choice) for name, choice in newest[item.id].items()))
             for item in found
         ]
 
@@ -172,10 +168,10 @@ class PreferenceStore:
         with self._database.read() as connection:
             return [_comparison(row) for row in connection.execute(query)]
 
-    def watermark(self) -> int:
-        """The sequence number of the newest label, 0 if there is none."""
+    def watermark(self, up_to_round: int | None = None) -> int:
+        """The sequence number of the newest label (of comparisons up to a round), 0 if there is none."""
         with self._database.read() as connection:
-            return _watermark(connection)
+            return _watermark(connection, up_to_round)
 
     def counts(self) -> StoreCounts:
         """How many comparisons, answered comparisons and labels there are, in total and per round."""
@@ -240,17 +236,13 @@ def _insert(connection: Connection, table: Any, rows: list[dict[str, Any]]) -> N
         connection.execute(insert(table), rows)
 
 
-def _select_in(
-    connection: Connection, query: Select[Any], column: Column[Any], keys: Sequence[str]
-) -> Iterator[Any]:
+def _select_in(connection: Connection, query: Select[Any], column: Column[Any], keys: Sequence[str]) -> Iterator[Any]:
     """The rows whose column is one of the keys, asked for in batches."""
     for start in range(0, len(keys), _KEYS_PER_QUERY):
         yield from connection.execute(query.where(column.in_(keys[start : start + _KEYS_PER_QUERY])))
 
 
-def _label_history(
-    connection: Connection, comparison_ids: Sequence[str]
-) -> dict[tuple[str, str], list[Choice]]:
+def _label_history(connection: Connection, comparison_ids: Sequence[str]) -> dict[tuple[str, str], list[Choice]]:
     """All answers to these comparisons so far, oldest first, by comparison and labeller."""
     # Through the comparisons' primary key: a server without statistics on labels would scan them key by key.
     query = (
@@ -265,14 +257,15 @@ def _label_history(
         if labeller is not None:
             history.setdefault((key, labeller), []).append(Choice(choice))
     if unknown:
-        raise HoldfastError(
-            f"A label answers comparison {min(unknown)!r}, which is not in the store; add that first."
-        )
+        raise HoldfastError(f"A label answers comparison {min(unknown)!r}, which is not in the store; add that first.")
     return history
 
 
-def _watermark(connection: Connection) -> int:
-    return int(connection.execute(select(func.coalesce(func.max(labels.c.seq), 0))).scalar_one())
+def _watermark(connection: Connection, up_to_round: int | None = None) -> int:
+    newest = select(func.coalesce(func.max(labels.c.seq), 0))
+    if up_to_round is not None:
+        newest = newest.select_from(labels.join(comparisons)).where(comparisons.c.round <= up_to_round)
+    return int(connection.execute(newest).scalar_one())
 
 
 def _comparison_query(up_to_round: int | None) -> Select[Any]:

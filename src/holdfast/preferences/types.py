@@ -89,9 +89,7 @@ class LabelledComparison:
 
     def __post_init__(self) -> None:
         if not self.labels or any(label.comparison_id != self.comparison.id for label in self.labels):
-            raise ValueError(
-                f"Comparison {self.comparison.id} needs at least one label, and only labels of its own."
-            )
+            raise ValueError(f"Comparison {self.comparison.id} needs at least one label, and only labels of its own.")
 
     @property
     def share_a(self) -> float:

@@ -65,9 +65,7 @@ def plot_area(spec: ChartSpec, header: float, gutter: float) -> Plot:
         x_low, x_high = x_low, x_low + 1.0
     y_low, y_high = _y_range(spec)
     bottom = spec.height - BOTTOM
-    return Plot(
-        LEFT, min(header, bottom - 20), spec.width - PADDING - gutter, bottom, x_low, x_high, y_low, y_high
-    )
+    return Plot(LEFT, min(header, bottom - 20), spec.width - PADDING - gutter, bottom, x_low, x_high, y_low, y_high)
 
 
 def _y_range(spec: ChartSpec) -> tuple[float, float]:
@@ -173,9 +171,7 @@ def _markers(spec: ChartSpec, plot: Plot) -> str:
         if not plot.x_low <= marker.x <= plot.x_high:
             continue
         x, label = plot.x(marker.x), visible(marker.label)
-        parts.append(
-            f'<line class="marker" x1="{px(x)}" x2="{px(x)}" y1="{px(plot.top - 5)}" y2="{px(plot.bottom)}"/>'
-        )
+        parts.append(f'<line class="marker" x1="{px(x)}" x2="{px(x)}" y1="{px(plot.top - 5)}" y2="{px(plot.bottom)}"/>')
         half = axes.text_width(label, SMALL) / 2
         if x - half >= free_from:
             parts.append(_text(x, plot.top - 8, label, "marker-label", "middle"))
@@ -235,18 +231,14 @@ def _end_labels(spec: ChartSpec, plot: Plot) -> str:
         else:
             look = 'class="limit"'
         last = series.points[-1]
-        mean = (
-            [v for v in axes.smooth(series.ys, series.smooth) if v is not None] if series.smooth > 1 else []
-        )
+        mean = [v for v in axes.smooth(series.ys, series.smooth) if v is not None] if series.smooth > 1 else []
         ends.append((series, look, plot.x(last[0]), plot.y(mean[-1] if mean else last[1])))
     places = axes.spread_labels([y for *_, y in ends], LABEL_GAP, plot.top + 4, plot.bottom - 2)
     parts = []
     for (series, look, x, y), place in zip(ends, places, strict=True):
         start, end = plot.right + 10, plot.right + 26
         if abs(place - y) > 3 or plot.right - x > 12:
-            lead = (
-                f"M{px(x + 4)} {px(y)}L{px(max(x + 4, plot.right + 1))} {px(y)}L{px(start - 2)} {px(place)}"
-            )
+            lead = f"M{px(x + 4)} {px(y)}L{px(max(x + 4, plot.right + 1))} {px(y)}L{px(start - 2)} {px(place)}"
             parts.append(f'<path class="lead" d="{lead}"/>')
         parts.append(f'<line {look} x1="{px(start)}" x2="{px(end)}" y1="{px(place)}" y2="{px(place)}"/>')
         parts.append(_text(end + 5, place + 4, _label(spec, series), "label"))

@@ -79,9 +79,7 @@ def _description(spec: ChartSpec) -> str:
         if not points:
             continue
         ys = [y for _, y in points]
-        first, last, low, high = (
-            axes.format_value(y, spec.percent) for y in (ys[0], ys[-1], min(ys), max(ys))
-        )
+        first, last, low, high = (axes.format_value(y, spec.percent) for y in (ys[0], ys[-1], min(ys), max(ys)))
         parts.append(
             f"{visible(series.name) or 'Line'}: {len(points)} points, from {first} to {last}, "
             f"lowest {low}, highest {high}."

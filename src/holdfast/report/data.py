@@ -141,9 +141,7 @@ def read_run(run_dir: Path) -> RunData:
         gold=lineage(
             _rows(run_dir / "gold.jsonl", _gold, notes), lambda row: (row.step, (row.split, row.prompt_index))
         ),
-        samples=lineage(
-            _rows(run_dir / "samples.jsonl", _sample, notes), lambda row: (row.step, row.prompt_index)
-        ),
+        samples=lineage(_rows(run_dir / "samples.jsonl", _sample, notes), lambda row: (row.step, row.prompt_index)),
         timings=lineage(_rows(run_dir / "timings.jsonl", _timing, notes), lambda row: (row.step, 0)),
         notes=tuple(notes),
     )

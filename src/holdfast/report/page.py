@@ -123,11 +123,7 @@ def _asset(name: str) -> str:
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
-    return [
-        (label, _fact(name, run.manifest[name]))
-        for name, label in FACTS
-        if run.manifest.get(name) is not None
-    ]
+    return [(label, _fact(name, run.manifest[name])) for name, label in FACTS if run.manifest.get(name) is not None]
 
 
 def _fact(name: str, value: object) -> str:

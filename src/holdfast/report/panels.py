@@ -169,9 +169,7 @@ MORE = (
 
 def panels(run: RunData) -> Panels:
     """Every chart that has data, with the shared x axis, refreshes and rounds drawn into each."""
-    marks = [
-        Marker(float(e.step), _version_label(e.number("version"))) for e in refresh_events(run) if e.step
-    ]
+    marks = [Marker(float(e.step), _version_label(e.number("version"))) for e in refresh_events(run) if e.step]
     starts = _round_starts(run)
     span = _x_range(run)
 
@@ -208,9 +206,7 @@ def _version_label(version: float | None) -> str:
 
 def _round_starts(run: RunData) -> tuple[float, ...]:
     rows = run.metrics
-    return tuple(
-        float(row.step) for index, row in enumerate(rows) if index == 0 or row.round != rows[index - 1].round
-    )
+    return tuple(float(row.step) for index, row in enumerate(rows) if index == 0 or row.round != rows[index - 1].round)
 
 
 def _x_range(run: RunData) -> tuple[float, float] | None:
@@ -236,9 +232,7 @@ def _proxy(run: RunData) -> ChartSpec:
         high=[m + w if m is not None and w is not None else None for m, w in pairs],
         colour=BLUE,
     )
-    subtitle = (
-        "The score that the policy is trained on. The band is the spread of the reward models around it."
-    )
+    subtitle = "The score that the policy is trained on. The band is the spread of the reward models around it."
     return ChartSpec(
         title="Proxy: what the reward ensemble says",
         subtitle=subtitle + (f" Faint: each step; line: mean of {span} steps." if span else ""),

@@ -25,9 +25,7 @@ _SHAPE = """
 """
 
 
-def _colours(
-    card: str, edge: str, ink: str, muted: str, grid: str, stripe: str, palette: tuple[str, ...]
-) -> str:
+def _colours(card: str, edge: str, ink: str, muted: str, grid: str, stripe: str, palette: tuple[str, ...]) -> str:
     rules = [
         f".hf-chart .card {{ fill: {card}; stroke: {edge}; }}",
         f".hf-chart .title, .hf-chart .label {{ fill: {ink}; }}",
@@ -46,6 +44,4 @@ def _colours(
 _LIGHT_RULES = _colours("#ffffff", "#e4e2dc", "#1f2328", "#5f6670", "#e9e8e4", "#f6f5f1", LIGHT)
 _DARK_RULES = _colours("#1a1e24", "#2c323a", "#e6e8ea", "#9da5ae", "#2c323a", "#1f242b", DARK)
 
-CHART_STYLE = (
-    f"{_SHAPE}{_LIGHT_RULES}\n@media screen and (prefers-color-scheme: dark) {{\n{_DARK_RULES}\n}}\n"
-)
+CHART_STYLE = f"{_SHAPE}{_LIGHT_RULES}\n@media screen and (prefers-color-scheme: dark) {{\n{_DARK_RULES}\n}}\n"

@@ -51,9 +51,7 @@ def result(run: RunData) -> str:
     sentences = ["; ".join(moves) + "."] if moves else []
     if not sentences:
         steps = len(run.metrics)
-        sentences = [
-            f"{_count(steps, 'step')} recorded, none with a score." if steps else "No step recorded yet."
-        ]
+        sentences = [f"{_count(steps, 'step')} recorded, none with a score." if steps else "No step recorded yet."]
     sentences += [_parting(proxy, gold), _refreshes(run), _kl(run)]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -292,9 +290,7 @@ def _because(event: EventRow) -> str:
 
 
 def _refresh(event: EventRow) -> str:
-    return (
-        f"Reward ensemble refreshed to{_version(event) or ' a new version'}{_because(event)}{_lead(event)}."
-    )
+    return f"Reward ensemble refreshed to{_version(event) or ' a new version'}{_because(event)}{_lead(event)}."
 
 
 def _lead(event: EventRow) -> str:
@@ -322,9 +318,7 @@ def _lr(event: EventRow) -> str:
 
 def _sft(event: EventRow) -> str:
     loss = event.number("loss")
-    return "Supervised fine-tuning finished" + (
-        f" with a loss of {format_value(loss)}." if loss is not None else "."
-    )
+    return "Supervised fine-tuning finished" + (f" with a loss of {format_value(loss)}." if loss is not None else ".")
 
 
 _SENTENCES: dict[str, Callable[[EventRow], str]] = {

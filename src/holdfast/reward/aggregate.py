@@ -33,9 +33,7 @@ def aggregate(scores_KB: Tensor, kind: Aggregation, uncertainty_lambda: float = 
     if kind == "uncertainty":
         return scores_KB.mean(0) - uncertainty_lambda * scores_KB.var(0, unbiased=False)
     if kind == "agreement":
-        return torch.where(
-            lowest_B > 0, lowest_B, torch.where(highest_B < 0, highest_B, torch.zeros_like(lowest_B))
-        )
+        return torch.where(lowest_B > 0, lowest_B, torch.where(highest_B < 0, highest_B, torch.zeros_like(lowest_B)))
     raise ValueError(f"unknown aggregation {kind!r}")
 
 

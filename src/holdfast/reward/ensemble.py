@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast.checkpoint.files import JSON
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.errors import HoldfastError
@@ -59,9 +60,7 @@ class Ensemble:
         """Set every member's zero and unit on these (the reference's) answers, so that beta keeps its meaning."""
         raw_KB = self.raw_scores(prompts, responses)
         if not bool(torch.isfinite(raw_KB).all()):
-            raise HoldfastError(
-                "A reward model gave scores that are not numbers; lower reward.lr or refresh.lr."
-            )
+            raise HoldfastError("A reward model gave scores that are not numbers; lower reward.lr or refresh.lr.")
         sds = raw_KB.std(1, unbiased=False)
         if bool((sds < 1e-6).any()):
             raise HoldfastError(
@@ -79,7 +78,7 @@ class VersionStore:
 
     def save(self, ensemble: Ensemble) -> None:
         members = {f"member-{k}": dict(m.state_dict()) for k, m in enumerate(ensemble.members)}
-        document = {
+        document: dict[str, JSON] = {
             "version": ensemble.version,
             "members": len(ensemble.members),
             "labels": ensemble.labels,
@@ -88,20 +87,20 @@ class VersionStore:
             "sds": list(ensemble.sds),
         }
         trunk = json.loads(ensemble.members[0].trunk.config.to_json_string(use_diff=False))
-        self._store.save(
-            version_name(ensemble.version), Snapshot(members, {"ensemble": document, "trunk": trunk})
-        )
+        self._store.save(version_name(ensemble.version), Snapshot(members, {"ensemble": document, "trunk": trunk}))
 
     def exists(self, version: int) -> bool:
         return version_name(version) in self._store.names()
+
+    def verify(self, version: int) -> None:
+        """Refuse a version that is missing or damaged."""
+        self._store.load(version_name(version))
 
     def load_newest_into(self, ensemble: Ensemble) -> None:
         """The newest version in this store."""
         names = self._store.names()
         if not names:
-            raise HoldfastError(
-                "There is no reward ensemble in the given directory; `holdfast reward` trains one."
-            )
+            raise HoldfastError("There is no reward ensemble in the given directory; `holdfast reward` trains one.")
         self.load_into(ensemble, int(names[-1].removeprefix("v")))
 
     def load_into(self, ensemble: Ensemble, version: int) -> None:
@@ -110,10 +109,17 @@ class VersionStore:
         document: Mapping[str, Any] = snapshot.documents["ensemble"]  # type: ignore[assignment]
         if document["members"] != len(ensemble.members):
             raise HoldfastError(
-                f"Reward version {version} has {document['members']} members but reward.members is {len(ensemble.members)}."
+                f"Reward version {version} has {document['members']} members, "
+                f"but reward.members is {len(ensemble.members)}."
             )
         for k, member in enumerate(ensemble.members):
-            member.load_state_dict(dict(snapshot.tensors[f"member-{k}"]))
+            try:
+                member.load_state_dict(dict(snapshot.tensors[f"member-{k}"]))
+            except RuntimeError as error:
+                raise HoldfastError(
+                    "The reward ensemble was trained on another model than this policy; "
+                    "train one for it with `holdfast reward`."
+                ) from error
         ensemble.version = int(document["version"])
         ensemble.labels = int(document["labels"])
         ensemble.watermark = int(document["watermark"])

@@ -58,9 +58,7 @@ class Rewarding:
         lengths_B = torch.tensor(rollout.lengths, dtype=torch.float32)
         unfinished_B = 1.0 - torch.tensor(rollout.finished, dtype=torch.float32)
         penalty_B = self.config.length_penalty * lengths_B + self.config.unfinished_penalty * unfinished_B
-        return Verdict(
-            members_KB, scores_B, rewards_B - penalty_B, self.ensemble.version, self.ensemble.labels
-        )
+        return Verdict(members_KB, scores_B, rewards_B - penalty_B, self.ensemble.version, self.ensemble.labels)
 
     def _aggregate(self, members_KB: Tensor) -> Tensor:
         return aggregate(members_KB, self.config.aggregation, self.config.uncertainty_lambda)

@@ -23,6 +23,8 @@ from holdfast.reward.ensemble import Ensemble
 from holdfast.rollout.batches import group_by_length, pad_rows
 from holdfast.track.progress import Progress
 
+SUBSAMPLE = 0.8
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -104,16 +106,28 @@ def fit_ensemble(
         raise HoldfastError(
             f"A reward model needs at least 2 labelled comparisons to train on, and there are {len(pairs)}; label more."
         )
-    updates = settings.epochs * -(-len(pairs) // config.batch)
+    seen = (
+        round(SUBSAMPLE * len(pairs)) if config.bootstrap == "subsample" and len(ensemble.members) > 1 else len(pairs)
+    )
+    updates = settings.epochs * -(-seen // config.batch)
     progress.begin("reward model", len(ensemble.members) * updates)
-    fits = [
-        _fit_member(ensemble, member, pairs, settings, config, rng, progress) for member in ensemble.members
-    ]
+    fits = [_fit_member(ensemble, member, pairs, settings, config, rng, progress) for member in ensemble.members]
     return Fit(
         loss=sum(f.loss for f in fits) / len(fits),
         accuracy=sum(f.accuracy for f in fits) / len(fits),
         updates=updates,
     )
+
+
+def bootstrap(pairs: Sequence[Pair], kind: str, rng: torch.Generator) -> Sequence[Pair]:
+    """The labels one member sees. With few labels a sample with replacement loses a third of them, so the default
+    is a subsample: members still differ, and each keeps most of what people said."""
+    if kind == "replace":
+        return [pairs[i] for i in torch.randint(len(pairs), (len(pairs),), generator=rng).tolist()]
+    if kind == "subsample":
+        kept = max(2, round(SUBSAMPLE * len(pairs)))
+        return [pairs[i] for i in sorted(torch.randperm(len(pairs), generator=rng)[:kept].tolist())]
+    return pairs
 
 
 def _fit_member(
@@ -125,8 +139,8 @@ def _fit_member(
     rng: torch.Generator,
     progress: Progress,
 ) -> Fit:
-    if config.bootstrap and len(ensemble.members) > 1:
-        pairs = [pairs[i] for i in torch.randint(len(pairs), (len(pairs),), generator=rng).tolist()]
+    if len(ensemble.members) > 1:
+        pairs = bootstrap(pairs, config.bootstrap, rng)
     optimiser = torch.optim.AdamW(member.parameters(), lr=settings.lr, weight_decay=0.0)
     updates = settings.epochs * -(-len(pairs) // config.batch)
     schedule = RefreshSchedule(settings.lr, settings.warmup_steps, updates)
@@ -142,9 +156,7 @@ def _fit_member(
             torch.nn.utils.clip_grad_norm_(member.parameters(), config.max_grad_norm)
             # A bad number may not reach the weights, so it is looked for before the optimiser moves.
             if not all_finite(p.grad for p in member.parameters() if p.grad is not None):
-                raise HoldfastError(
-                    "Training a reward model met a gradient that is not a number; lower its lr."
-                )
+                raise HoldfastError("Training a reward model met a gradient that is not a number; lower its lr.")
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             losses.append(loss)
@@ -171,9 +183,11 @@ def _accumulate(
         )
         a_P, b_P = member(rows).chunk(2)
         share_P = torch.tensor([p.share_a for p in some], device=device)
-        loss = bradley_terry_loss(
-            a_P, b_P, config.margin, config.label_smoothing, config.centring, share_P
-        ) * (len(some) / len(batch))
+        # The margin is for the preferred side to clear, whichever it is; a tie has none.
+        margin_P = config.margin * torch.sign(share_P - 0.5)
+        loss = bradley_terry_loss(a_P, b_P, margin_P, config.label_smoothing, config.centring, share_P) * (
+            len(some) / len(batch)
+        )
         loss.backward()  # type: ignore[no-untyped-call]
         loss_sum += float(loss.detach())
         better_P, worse_P = torch.where(share_P >= 0.5, a_P, b_P), torch.where(share_P >= 0.5, b_P, a_P)
@@ -199,17 +213,13 @@ def ensemble_accuracy(ensemble: Ensemble, pairs: Sequence[Pair]) -> float | None
     return float(pair_accuracy(margins_P * sign_P, torch.zeros_like(margins_P)))
 
 
-def replay_mix(
-    pairs: Sequence[Pair], fresh: Sequence[Pair], old_per_new: float, rng: torch.Generator
-) -> list[Pair]:
+def replay_mix(pairs: Sequence[Pair], fresh: Sequence[Pair], old_per_new: float, rng: torch.Generator) -> list[Pair]:
     """The fresh pairs and `old_per_new` older ones for each, drawn evenly over the rounds they were collected in."""
     wanted = min(round(old_per_new * len(fresh)), len(pairs))
     by_round: dict[int, list[Pair]] = {}
     for pair in pairs:
         by_round.setdefault(pair.round, []).append(pair)
-    shuffled = [
-        [g[i] for i in torch.randperm(len(g), generator=rng).tolist()] for _, g in sorted(by_round.items())
-    ]
+    shuffled = [[g[i] for i in torch.randperm(len(g), generator=rng).tolist()] for _, g in sorted(by_round.items())]
     chosen: list[Pair] = []
     while len(chosen) < wanted:
         # One from every generation in turn; a generation that has run out lets the others go on.

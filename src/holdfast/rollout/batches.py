@@ -11,6 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+# A bucket of this many rows ends when the next row is shorter than this share of its longest.
+BUCKET_ROWS = 8
+BUCKET_SHARE = 0.75
+
 
 @dataclass(frozen=True)
 class MicroBatch:
@@ -42,18 +46,23 @@ def micro_batches(
     device: torch.device | str = "cpu",
 ) -> list[MicroBatch]:
     """Rows of like length together, rows x longest within `max_tokens` (a longer single row goes alone)."""
-    groups = group_by_length(
-        rows, [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)], max_tokens
-    )
+    groups = group_by_length(rows, [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)], max_tokens)
     return [pad_rows(prompts, responses, group, pad_id, device) for group in groups]
 
 
 def group_by_length(rows: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Split `rows`, longest first, into groups whose size times longest row stays within `max_tokens`."""
+    """Split `rows`, longest first, into groups whose size times longest row stays within `max_tokens`.
+
+    A group of some size also ends where rows become much shorter than its longest: padding them would cost more than
+    another pass.
+    """
     groups: list[list[int]] = []
     for i in sorted(rows, key=lambda i: (-lengths[i], i)):
         # The first row of a group is its longest and sets the padded length.
-        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= max_tokens:
+        longest = lengths[groups[-1][0]] if groups else 0
+        fits = groups and (len(groups[-1]) + 1) * longest <= max_tokens
+        wasteful = groups and len(groups[-1]) >= BUCKET_ROWS and lengths[i] < BUCKET_SHARE * longest
+        if fits and not wasteful:
             groups[-1].append(i)
         else:
             groups.append([i])
@@ -69,7 +78,11 @@ def pad_rows(
 ) -> MicroBatch:
     """One micro-batch of the given rows, in their order."""
     width = max(len(prompts[i]) + len(responses[i]) for i in rows)
-    ids, row, column, target, last = [], [], [], [], []
+    ids: list[list[int]] = []
+    row: list[int] = []
+    column: list[int] = []
+    target: list[int] = []
+    last: list[int] = []
     for b, i in enumerate(rows):
         p, r = prompts[i], responses[i]
         ids.append([*p, *r, *([pad_id] * (width - len(p) - len(r)))])
@@ -77,14 +90,17 @@ def pad_rows(
         column.extend(range(len(p) - 1, len(p) + len(r) - 1))
         target.extend(r)
         last.append(len(p) + len(r) - 1)
-    as_tensor = {"dtype": torch.long, "device": device}
+
+    def tensor(values: list[int] | list[list[int]]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=device)
+
     return MicroBatch(
         rows=rows,
-        input_ids_BT=torch.tensor(ids, **as_tensor),  # type: ignore[arg-type]
-        row_N=torch.tensor(row, **as_tensor),  # type: ignore[arg-type]
-        column_N=torch.tensor(column, **as_tensor),  # type: ignore[arg-type]
-        target_N=torch.tensor(target, **as_tensor),  # type: ignore[arg-type]
-        last_B=torch.tensor(last, **as_tensor),  # type: ignore[arg-type]
+        input_ids_BT=tensor(ids),
+        row_N=tensor(row),
+        column_N=tensor(column),
+        target_N=tensor(target),
+        last_B=tensor(last),
     )
 
 

@@ -57,8 +57,7 @@ _METRICS = (
     ),
     Metric(
         "objective/scores",
-        "mean over the step's answers of the members' standardised scores, aggregated; before shaping and "
-        "penalties",
+        "mean over the step's answers of the members' standardised scores, aggregated; before shaping and penalties",
         _SD,
         "up",
     ),
@@ -97,8 +96,7 @@ _METRICS = (
     ),
     Metric(
         "loss/policy_avg",
-        "mean over the step's updates of -(1 / tokens) sum over tokens of "
-        "min(rho A, clip(rho, 1 - c, 1 + c) A)",
+        "mean over the step's updates of -(1 / tokens) sum over tokens of min(rho A, clip(rho, 1 - c, 1 + c) A)",
         "whitened advantage",
         "neither",
     ),
@@ -143,9 +141,7 @@ _METRICS = (
         "nats per answer",
         "neither",
     ),
-    Metric(
-        "control/lr", "learning rate of the policy's optimiser during the step", "learning rate", "neither"
-    ),
+    Metric("control/lr", "learning rate of the policy's optimiser during the step", "learning rate", "neither"),
     Metric("control/epochs_done", "passes made over the step's answers", "passes", "neither"),
     # The ensemble
     Metric(

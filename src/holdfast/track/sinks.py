@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import math
 import os
@@ -121,9 +122,7 @@ def _import(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise HoldfastError(
-            f"{extra} is not installed; run `pip install 'holdfast[{extra}]'` or leave it out of track.sinks."
-        ) from error
+        raise _not_installed(extra) from error
 
 
 class TensorBoardSink:
@@ -171,6 +170,19 @@ class TrackioSink:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def check_sinks(names: Sequence[str]) -> None:
+    """Refuse a sink whose package is not installed; nothing is opened."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise _not_installed(name)
+
+
+def _not_installed(name: str) -> HoldfastError:
+    return HoldfastError(
+        f"{name} is not installed; run `pip install 'holdfast[{name}]'` or leave it out of track.sinks."
+    )
 
 
 def open_sinks(names: Sequence[str], directory: Path, project: str, run_name: str) -> list[Sink]:

@@ -34,9 +34,7 @@ class Files:
             self._heldout = [prompts[i] for i in held]
         known = set(self._heldout)
         self._prompts = [p for p in prompts if p not in known]
-        self._demonstrations = (
-            list(read_demonstrations(Path(data.demonstrations))) if data.demonstrations else []
-        )
+        self._demonstrations = list(read_demonstrations(Path(data.demonstrations))) if data.demonstrations else []
 
     def prompts(self) -> Sequence[Prompt]:
         return self._prompts

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.config.schema import Config, DataConfig
 from holdfast.errors import HoldfastError, first_line
+from holdfast.preferences.types import Demonstration, Message
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.files import Files
 from holdfast.worlds.protocol import LabellerSettings, Task, World, task_of
@@ -26,9 +27,7 @@ def load_world(config: Config) -> World:
     world = _call(kind, name, seed, options)
     if not isinstance(world, World):
         missing = [
-            m
-            for m in ("name", "prompts", "heldout_prompts", "demonstrations", "labeller")
-            if not hasattr(world, m)
+            m for m in ("name", "prompts", "heldout_prompts", "demonstrations", "labeller") if not hasattr(world, m)
         ]
         raise HoldfastError(f"The class {name} is not a world: it has no {', '.join(missing)}.")
     return world
@@ -46,16 +45,14 @@ def load_task(config: Config, world: World) -> Task:
         task = task_of(world, settings)
     except HoldfastError:
         raise
-    except Exception as error:  # noqa: BLE001 - the world is the user's own code
+    except Exception as error:
         raise HoldfastError(f"The world {config.world.name} failed: {first_line(error)}") from error
     if config.world.labeller:
         labeller = _call(
             load_class(config.world.labeller, "world.labeller"), config.world.labeller, config.run.seed, {}
         )
         if not (hasattr(labeller, "name") and callable(getattr(labeller, "label", None))):
-            raise HoldfastError(
-                f"The class {config.world.labeller} is not a labeller: it needs name and label()."
-            )
+            raise HoldfastError(f"The class {config.world.labeller} is not a labeller: it needs name and label().")
         task = Task(
             task.name,
             task.prompts,
@@ -64,9 +61,25 @@ def load_task(config: Config, world: World) -> Task:
             labeller,
             task.policy_directory,
         )
+    _check_texts(config.world.name, task)
     if not task.prompts:
         raise HoldfastError(f"The world {config.world.name} has no prompts to train on; give at least one.")
     return task
+
+
+def _check_texts(name: str, task: Task) -> None:
+    """Refuse prompts and demonstrations that are not what the protocol says; a world is anyone's code."""
+    for d in task.demonstrations:
+        if not isinstance(d, Demonstration) or not isinstance(d.response, str):
+            raise HoldfastError(
+                f"The world {name} gives {d!r:.60} as a demonstration; give Demonstration(prompt, response)."
+            )
+    for prompt in (*task.prompts, *task.heldout_prompts, *(d.prompt for d in task.demonstrations)):
+        turns = prompt if isinstance(prompt, tuple) else ()
+        if not isinstance(prompt, str) and not (turns and all(isinstance(turn, Message) for turn in turns)):
+            raise HoldfastError(
+                f"The world {name} gives {prompt!r:.60} as a prompt; give a text or a tuple of Messages."
+            )
 
 
 def load_class(spec: str, setting: str) -> Any:
@@ -88,7 +101,7 @@ def load_class(spec: str, setting: str) -> Any:
     sys.modules[module_spec.name] = module
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001 - the file is the user's own code
+    except Exception as error:
         raise HoldfastError(
             f"The file {path} cannot be imported: {type(error).__name__}: {first_line(error)}"
         ) from error
@@ -102,7 +115,7 @@ def _call(kind: Any, name: str, seed: int, options: dict[str, Any]) -> Any:
         return kind(seed, **options)
     except HoldfastError:
         raise
-    except Exception as error:  # noqa: BLE001 - the class is the user's own code
+    except Exception as error:
         raise HoldfastError(
             f"{name} cannot be made with seed {seed} and options {options}: {first_line(error)}"
         ) from error

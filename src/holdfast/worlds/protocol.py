@@ -18,7 +18,7 @@ from holdfast.preferences.types import Demonstration, Labeller, Prompt
 
 @dataclass(frozen=True)
 class LabellerSettings:
-    """How a simulated labeller errs: `noise` flips answers, `temperature` blurs close calls, `length_bias` likes words."""
+    """How a simulated labeller errs: flips (`noise`), blurred close calls (`temperature`), a taste for words."""
 
     noise: float = 0.0
     temperature: float = 0.0

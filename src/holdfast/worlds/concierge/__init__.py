@@ -21,9 +21,7 @@ class Concierge:
 
     name = "concierge"
 
-    def __init__(
-        self, seed: int, prompts: int = 4000, demonstrations: int = 4000, heldout: int = 200
-    ) -> None:
+    def __init__(self, seed: int, prompts: int = 4000, demonstrations: int = 4000, heldout: int = 200) -> None:
         rng = random.Random(f"concierge {seed}")
         self._heldout = write_prompts(rng, heldout)
         self._prompts = write_prompts(rng, max(prompts, demonstrations), frozenset(self._heldout))

@@ -1,0 +1,278 @@
+"""Refreshing: which labels are new, which are replayed, which never train; and what a version records."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from toy_preferences import labelled, number_of, reference_answers, toy_config
+
+from holdfast import refreshing as module
+from holdfast.config.schema import RefreshConfig
+from holdfast.errors import HoldfastError
+from holdfast.models.codec import Codec
+from holdfast.models.reward_model import RewardModel, trunk_of
+from holdfast.models.tiny import word_tokenizer
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import Choice, Label, LabelledComparison
+from holdfast.randomness import Streams
+from holdfast.refreshing import Refreshing
+from holdfast.reward.ensemble import Ensemble, VersionStore
+from holdfast.reward.training import Fit, Pair, split_holdout
+from holdfast.track.progress import Silent
+from tiny_models import PAD, build
+
+PROMPTS, RESPONSES = reference_answers(20)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[PreferenceStore]:
+    with PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}") as store:
+        yield store
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[list[Pair]]:
+    """The pairs of every fit; the fit itself only scales the members, which is enough to show standardising."""
+    fits: list[list[Pair]] = []
+
+    def fit(ensemble: Ensemble, pairs: Sequence[Pair], *_rest: object) -> Fit:
+        fits.append(list(pairs))
+        with torch.no_grad():
+            for member in ensemble.members:
+                member.head.weight.mul_(2.0)
+                member.head.bias.add_(3.0)
+        return Fit(0.5, 0.75, 1)
+
+    monkeypatch.setattr(module, "fit_ensemble", fit)
+    return fits
+
+
+def _refreshing(
+    store: PreferenceStore, tmp_path: Path, holdout: float = 0.0, old_per_new: float = 2.0
+) -> Refreshing:
+    lm = build("llama")
+    codec = Codec(word_tokenizer(["hello"]))
+    return Refreshing(
+        Ensemble([RewardModel(trunk_of(lm), k) for k in range(2)], PAD, 4096),
+        VersionStore(tmp_path / "rewards"), store, codec, toy_config(holdout=holdout, epochs=1),
+        RefreshConfig(old_per_new=old_per_new, epochs=1), PROMPTS, RESPONSES, Silent(),
+    )  # fmt: skip
+
+
+def _add(store: PreferenceStore, numbers: Sequence[int], round: int) -> list[LabelledComparison]:
+    items = [labelled(n, round) for n in numbers]
+    store.add_comparisons([x.comparison for x in items])
+    store.add_labels([label for x in items for label in x.labels])
+    return items
+
+
+def _numbers(pairs: Sequence[Pair]) -> list[int]:
+    return sorted(number_of(p) for p in pairs)
+
+
+def test_version_1_is_trained_on_every_label(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    _add(store, range(10), 0)
+    refreshing = _refreshing(store, tmp_path)
+    outcome = refreshing.first_version(Streams(0))
+    assert _numbers(trained[0]) == list(range(10))
+    assert (outcome.version, outcome.labels, outcome.trained_on) == (1, 10, 10)
+    assert (outcome.loss, outcome.train_accuracy, outcome.holdout_accuracy) == (0.5, 0.75, None)
+    assert refreshing.versions.exists(1)
+    ensemble = refreshing.ensemble
+    assert (ensemble.version, ensemble.labels, ensemble.watermark) == (1, 10, store.watermark())
+
+
+def test_without_new_labels_there_is_no_refresh(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    _add(store, range(10), 0)
+    refreshing = _refreshing(store, tmp_path)
+    refreshing.first_version(Streams(0))
+    weights = [p.clone() for m in refreshing.ensemble.members for p in m.parameters()]
+    streams, before = Streams(0), refreshing.last_round
+    assert refreshing.refresh(2, 5, streams) is None
+    assert len(trained) == 1
+    assert refreshing.ensemble.version == 1
+    assert not refreshing.versions.exists(2)
+    assert (refreshing.last_round, refreshing.last_step) == (before, 0)
+    assert streams.state() == {}, "nothing was drawn"
+    after = [p for m in refreshing.ensemble.members for p in m.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(weights, after, strict=True))
+
+
+def test_only_labels_after_the_watermark_are_new(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    _add(store, range(100), 0)
+    refreshing = _refreshing(store, tmp_path)
+    refreshing.first_version(Streams(0))
+    _add(store, range(100, 106), 2)
+    outcome = refreshing.refresh(2, 5, Streams(0))
+    assert outcome is not None
+    # 6 new ones and 2 old ones for each.
+    old, fresh = trained[1][:-6], trained[1][-6:]
+    assert _numbers(fresh) == list(range(100, 106))
+    assert len(old) == 12
+    assert max(_numbers(old)) < 100
+    assert (outcome.version, outcome.labels, outcome.trained_on) == (2, 106, 18)
+    assert (refreshing.last_round, refreshing.last_step) == (2, 5)
+    assert refreshing.ensemble.watermark == store.watermark()
+    assert refreshing.refresh(3, 9, Streams(0)) is None
+    # Nothing of round 4 is new to a refresh in round 3.
+    _add(store, [200, 201], 4)
+    assert refreshing.refresh(3, 9, Streams(0)) is None
+    outcome = refreshing.refresh(4, 12, Streams(0))
+    assert outcome is not None
+    assert _numbers(trained[2][-2:]) == [200, 201]
+    assert {p.round for p in trained[2][:-2]} == {0, 2}, "replay reaches back over all rounds"
+
+
+def test_a_late_answer_to_an_old_comparison_is_new(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    _add(store, range(10), 0)
+    waiting = labelled(55, 0)
+    store.add_comparisons([waiting.comparison])
+    refreshing = _refreshing(store, tmp_path, old_per_new=0.0)
+    refreshing.first_version(Streams(0))
+    assert 55 not in _numbers(trained[0])
+    store.add_labels(list(waiting.labels))
+    assert refreshing.refresh(2, 5, Streams(0)) is not None
+    assert _numbers(trained[1]) == [55]
+
+
+def test_a_run_gone_back_to_an_earlier_checkpoint_sees_each_round_s_labels_as_new_again(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    """The store is ahead of the run: labels of rounds 2 and 3 are both there when round 2 is done again."""
+    _add(store, range(10), 0)
+    refreshing = _refreshing(store, tmp_path, old_per_new=0.0)
+    refreshing.first_version(Streams(0))
+    _add(store, [11], 2)
+    _add(store, [22], 3)
+    assert refreshing.refresh(2, 5, Streams(0)) is not None
+    assert refreshing.refresh(3, 9, Streams(0)) is not None
+    assert [_numbers(pairs) for pairs in trained[1:]] == [[11], [22]]
+
+
+def test_late_answers_do_not_hide_labels_of_rounds_done_again(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    """As before, but someone has answered a comparison of round 2 after those of round 3."""
+    _add(store, range(10), 0)
+    refreshing = _refreshing(store, tmp_path, old_per_new=0.0)
+    refreshing.first_version(Streams(0))
+    _add(store, [22], 3)
+    _add(store, [11], 2)
+    assert refreshing.refresh(2, 5, Streams(0)) is not None
+    assert refreshing.refresh(3, 9, Streams(0)) is not None
+    assert [_numbers(pairs) for pairs in trained[1:]] == [[11], [22]]
+
+
+def test_the_watermark_of_a_given_ensemble_hides_nothing(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    """An ensemble trained elsewhere carries the watermark of another store."""
+    refreshing = _refreshing(store, tmp_path)
+    refreshing.ensemble.version, refreshing.ensemble.watermark = 1, 10**6
+    _add(store, range(5), 2)
+    assert refreshing.refresh(2, 5, Streams(0)) is not None
+    assert _numbers(trained[0]) == list(range(5))
+
+
+def test_held_out_comparisons_never_train(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    items = _add(store, range(60), 0)
+    refreshing = _refreshing(store, tmp_path, holdout=0.3, old_per_new=99.0)
+    outcome = refreshing.first_version(Streams(0))
+    assert outcome.holdout_accuracy is not None
+    for round in (2, 3, 4):
+        items += _add(store, range(100 * round, 100 * round + 30), round)
+        refreshing.refresh(round, round, Streams(0))
+    train, held = split_holdout(items, 0.3)
+    held_numbers = {int(x.comparison.a.text[1:]) for x in held}
+    assert len(held) > 20
+    seen = {number_of(p) for pairs in trained for p in pairs}
+    assert not seen & held_numbers
+    assert seen == {int(x.comparison.a.text[1:]) for x in train}
+    assert outcome.labels == 60, "they are labels all the same"
+
+
+def test_only_held_out_comparisons_being_new_is_no_refresh(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    _add(store, range(20), 0)
+    refreshing = _refreshing(store, tmp_path, holdout=0.3)
+    refreshing.first_version(Streams(0))
+    held = [n for n in range(100, 160) if split_holdout([labelled(n, 2)], 0.3)[1]]
+    _add(store, held, 2)
+    assert refreshing.refresh(2, 5, Streams(0)) is None
+
+
+def test_a_refresh_standardises_again_and_saves_that(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    _add(store, range(10), 0)
+    refreshing = _refreshing(store, tmp_path)
+    refreshing.first_version(Streams(0))
+    first = refreshing.ensemble.means, refreshing.ensemble.sds
+    _add(store, [11], 2)
+    refreshing.refresh(2, 5, Streams(0))
+    assert (refreshing.ensemble.means, refreshing.ensemble.sds) != first
+    scores_KB = refreshing.ensemble.scores(PROMPTS, RESPONSES)
+    torch.testing.assert_close(scores_KB.mean(1), torch.zeros(2), atol=1e-4, rtol=0)
+    torch.testing.assert_close(scores_KB.std(1, unbiased=False), torch.ones(2), atol=1e-4, rtol=0)
+    refreshing.versions.load_into(refreshing.ensemble, 2)
+    assert torch.equal(refreshing.ensemble.scores(PROMPTS, RESPONSES), scores_KB)
+
+
+def test_holdout_accuracy_by_hand(store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]) -> None:
+    items = _add(store, range(40), 0)
+    refreshing = _refreshing(store, tmp_path, holdout=0.5)
+    outcome = refreshing.first_version(Streams(0))
+    held = split_holdout(items, 0.5)[1]
+    prompt = refreshing.codec.encode_prompt("hello")
+    prompts = [prompt] * len(held)
+    a_KP = refreshing.ensemble.scores(prompts, [list(x.comparison.a.token_ids or ()) for x in held])
+    b_KP = refreshing.ensemble.scores(prompts, [list(x.comparison.b.token_ids or ()) for x in held])
+    # Every label says a.
+    right = float((a_KP.mean(0) > b_KP.mean(0)).float().mean())
+    assert outcome.holdout_accuracy == pytest.approx(right)
+    assert refreshing.holdout_accuracy() == pytest.approx(right)
+
+
+def test_a_changed_mind_counts_with_its_newest_answer(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    items = _add(store, range(4), 0)
+    store.add_labels([Label(items[2].comparison.id, "someone", Choice.B)])
+    _refreshing(store, tmp_path).first_version(Streams(0))
+    assert [p.share_a for p in sorted(trained[0], key=number_of)] == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_too_few_labels_are_refused(store: PreferenceStore, tmp_path: Path) -> None:
+    _add(store, [1], 0)
+    with pytest.raises(HoldfastError, match="there is 1; label more"):
+        _refreshing(store, tmp_path).first_version(Streams(0))
+
+
+def test_a_real_refresh_changes_the_weights_and_repeats_bit_for_bit(
+    store: PreferenceStore, tmp_path: Path
+) -> None:
+    _add(store, range(12), 0)
+    _add(store, range(20, 26), 2)
+    states = []
+    for name in ("one", "two"):
+        refreshing = _refreshing(store, tmp_path / name)
+        streams = Streams(3)
+        refreshing.first_version(streams)
+        before = refreshing.ensemble.members[0].head.weight.clone()
+        refreshing.ensemble.watermark = 12
+        assert refreshing.refresh(2, 5, streams) is not None
+        assert not torch.equal(refreshing.ensemble.members[0].head.weight, before)
+        states.append([p.clone() for m in refreshing.ensemble.members for p in m.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))

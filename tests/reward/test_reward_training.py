@@ -1,0 +1,268 @@
+"""Fitting an ensemble: it learns, members differ, seeds repeat, and no side or split is favoured."""
+
+import dataclasses
+
+import pytest
+import torch
+from toy_preferences import GOOD, labelled, number_of, reference_answers, toy_config, toy_ensemble, toy_pairs
+
+from holdfast.errors import HoldfastError
+from holdfast.models.codec import Codec
+from holdfast.models.tiny import word_tokenizer
+from holdfast.preferences.types import Choice, Label, LabelledComparison, Provenance, Response
+from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.training import (
+    FitSettings,
+    Pair,
+    _accumulate,
+    ensemble_accuracy,
+    fit_ensemble,
+    pair_margins,
+    pairs_of,
+    replay_mix,
+    response_tokens,
+    split_holdout,
+)
+from holdfast.track.progress import Silent
+from tiny_models import EOS
+
+PACE = FitSettings(epochs=3, lr=1e-2, warmup_steps=3)
+
+
+def _fit(ensemble: Ensemble, pairs: list[Pair], seed: int = 0, **changes: object) -> Ensemble:
+    fit_ensemble(ensemble, pairs, PACE, toy_config(**changes), torch.Generator().manual_seed(seed), Silent())
+    ensemble.standardise(*reference_answers())
+    return ensemble
+
+
+@pytest.mark.parametrize("bootstrap", ["none", "subsample", "replace"])
+def test_a_separable_preference_is_learnt_and_members_differ(bootstrap: str) -> None:
+    ensemble = _fit(toy_ensemble(), toy_pairs(120), bootstrap=bootstrap)
+    new = toy_pairs(100, seed=99)
+    accuracy = ensemble_accuracy(ensemble, new)
+    assert accuracy is not None
+    assert accuracy > 0.9
+    margins_KP = pair_margins(ensemble, new)
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        assert float((margins_KP[a] - margins_KP[b]).abs().mean()) > 0.01
+    # It is GOOD that they learnt: an answer with it scores higher than the same one without.
+    with_good, without = [[4, GOOD, 6, EOS]], [[4, GOOD + 1, 6, EOS]]
+    gain_K1 = ensemble.scores([[3, 3, 3]], with_good) - ensemble.scores([[3, 3, 3]], without)
+    assert float(gain_K1.min()) > 0
+
+
+@pytest.mark.parametrize("bootstrap", ["none", "subsample", "replace"])
+def test_two_fits_with_one_seed_are_bit_equal(bootstrap: str) -> None:
+    pairs = toy_pairs(40)
+    a, b = (
+        _fit(toy_ensemble(2), pairs, bootstrap=bootstrap),
+        _fit(toy_ensemble(2), pairs, bootstrap=bootstrap),
+    )
+    for x, y in zip(a.members, b.members, strict=True):
+        assert all(torch.equal(p, q) for p, q in zip(x.parameters(), y.parameters(), strict=True))
+    assert a.means == b.means
+    c = _fit(toy_ensemble(2), pairs, seed=1, bootstrap=bootstrap)
+    assert not torch.equal(c.members[0].head.weight, a.members[0].head.weight)
+
+
+def test_members_with_the_same_start_part_by_their_data_order() -> None:
+    ensemble = toy_ensemble(2)
+    ensemble.members[1].load_state_dict(ensemble.members[0].state_dict())
+    _fit(ensemble, toy_pairs(40))
+    assert not torch.equal(ensemble.members[0].head.weight, ensemble.members[1].head.weight)
+
+
+def _gradients(pairs: list[Pair], max_tokens: int = 10**6, **changes: object) -> list[torch.Tensor]:
+    ensemble = toy_ensemble(1, max_tokens)
+    _accumulate(ensemble, ensemble.members[0], pairs, toy_config(**changes))
+    return [p.grad for p in ensemble.members[0].parameters() if p.grad is not None]
+
+
+def _close(a: list[torch.Tensor], b: list[torch.Tensor]) -> None:
+    for x, y in zip(a, b, strict=True):
+        torch.testing.assert_close(x, y, atol=1e-6, rtol=1e-5)
+
+
+ALL_TERMS = {"margin": 0.5, "label_smoothing": 0.1, "centring": 0.05}
+
+
+def _with_ties(pairs: list[Pair]) -> list[Pair]:
+    return [dataclasses.replace(p, share_a=0.5) if i % 3 == 0 else p for i, p in enumerate(pairs)]
+
+
+def test_neither_order_nor_micro_batches_change_the_gradient() -> None:
+    pairs = _with_ties(toy_pairs(9))
+    expected = _gradients(pairs, **ALL_TERMS)
+    _close(_gradients(pairs[::-1], **ALL_TERMS), expected)
+    for max_tokens in (1, 40, 60):
+        _close(_gradients(pairs, max_tokens, **ALL_TERMS), expected)
+
+
+@pytest.mark.parametrize("terms", [{}, {"margin": 0.5}, ALL_TERMS])
+def test_neither_side_is_favoured(terms: dict[str, object]) -> None:
+    """The same judgements with the sides exchanged pull the weights the same way, margin included."""
+    pairs = _with_ties(toy_pairs(9))
+    swapped = [Pair(p.prompt, p.b, p.a, 1 - p.share_a, p.round) for p in pairs]
+    _close(_gradients(swapped, **terms), _gradients(pairs, **terms))
+
+
+def test_a_tie_pulls_the_two_scores_together() -> None:
+    (pair,) = toy_pairs(1)
+    tie = dataclasses.replace(pair, share_a=0.5)
+
+    def gap(ensemble: Ensemble) -> float:
+        a, b = (ensemble.raw_scores([tie.prompt], [side])[0, 0] for side in (tie.a, tie.b))
+        return abs(float(a - b))
+
+    ensemble = toy_ensemble(1)
+    before = gap(ensemble)
+    assert before > 0.01
+    fit_ensemble(
+        ensemble,
+        [tie, tie],
+        FitSettings(20, 1e-2, 0),
+        toy_config(),
+        torch.Generator().manual_seed(0),
+        Silent(),
+    )
+    assert gap(ensemble) < 0.2 * before
+
+
+def test_loss_and_accuracy_of_a_batch_by_hand() -> None:
+    # Scores of a member that is a constant 0: every pair costs log 2 = .693, and equal scores are half right.
+    ensemble = toy_ensemble(1)
+    with torch.no_grad():
+        ensemble.members[0].head.weight.zero_()
+    loss, accuracy = _accumulate(ensemble, ensemble.members[0], toy_pairs(5), toy_config())
+    assert loss == pytest.approx(0.693147, abs=1e-5)
+    assert accuracy == pytest.approx(0.5)
+
+
+def test_a_gradient_that_is_not_a_number_never_reaches_the_weights() -> None:
+    ensemble = toy_ensemble(1)
+    member = ensemble.members[0]
+    before = {name: p.clone() for name, p in member.named_parameters()}
+    member.head.weight.register_hook(lambda grad: grad * float("nan"))
+    with pytest.raises(HoldfastError, match="gradient that is not a number"):
+        fit_ensemble(ensemble, toy_pairs(8), PACE, toy_config(), torch.Generator().manual_seed(0), Silent())
+    assert all(torch.equal(p, before[name]) for name, p in member.named_parameters())
+
+
+def test_fewer_than_two_labels_are_refused() -> None:
+    with pytest.raises(HoldfastError, match="at least 2 labelled comparisons"):
+        fit_ensemble(toy_ensemble(1), toy_pairs(1), PACE, toy_config(), torch.Generator(), Silent())
+
+
+class Counting:
+    """Progress that counts."""
+
+    total = done = 0
+
+    def begin(self, what: str, total: int) -> None:
+        self.total = total
+
+    def advance(self, **figures: float) -> None:
+        self.done += 1
+        assert set(figures) == {"loss", "accuracy"}
+
+
+@pytest.mark.parametrize("bootstrap", ["none", "subsample", "replace"])
+def test_progress_is_announced_as_it_happens(bootstrap: str) -> None:
+    progress = Counting()
+    fit_ensemble(
+        toy_ensemble(2), toy_pairs(17), FitSettings(2, 1e-3, 0), toy_config(bootstrap=bootstrap),
+        torch.Generator(), progress,
+    )  # fmt: skip
+    assert progress.done == progress.total > 0
+
+
+def test_accuracy_leaves_ties_out_and_counts_the_members_mean() -> None:
+    ensemble = _fit(toy_ensemble(), toy_pairs(120))
+    pairs = toy_pairs(20, seed=4)
+    accuracy = ensemble_accuracy(ensemble, pairs)
+    ties = [dataclasses.replace(p, share_a=0.5) for p in toy_pairs(20, seed=8)]
+    assert ensemble_accuracy(ensemble, [*pairs, *ties]) == accuracy
+    assert ensemble_accuracy(ensemble, ties) is None
+    assert ensemble_accuracy(ensemble, []) is None
+    wrong = [dataclasses.replace(p, share_a=1 - p.share_a) for p in pairs]
+    assert ensemble_accuracy(ensemble, wrong) == pytest.approx(1 - accuracy)  # type: ignore[operator]
+    # Two of three labellers for a: a is what people preferred.
+    leaning = [dataclasses.replace(p, share_a=2 / 3 if p.share_a else 1 / 3) for p in pairs]
+    assert ensemble_accuracy(ensemble, leaning) == accuracy
+
+
+def _rounds(sizes: dict[int, int]) -> list[Pair]:
+    return [Pair([3], [5 + r, EOS], [4, i + 5, EOS], 1.0, r) for r, n in sizes.items() for i in range(n)]
+
+
+def _mix(old: list[Pair], fresh: int, old_per_new: float, seed: int = 0) -> tuple[list[Pair], list[Pair]]:
+    new = [Pair([9], [9, i + 5, EOS], [4, EOS], 1.0, 50) for i in range(fresh)]
+    mix = replay_mix(old, new, old_per_new, torch.Generator().manual_seed(seed))
+    assert mix[len(mix) - fresh :] == new, "every fresh pair is there, once"
+    return mix[: len(mix) - fresh], new
+
+
+def test_replay_is_even_over_rounds() -> None:
+    # 2 x 6 = 12 old ones over 3 rounds: 4 of each, however many each round holds.
+    old, _ = _mix(_rounds({0: 100, 1: 10, 2: 5}), 6, 2.0)
+    assert sorted(p.round for p in old) == [0] * 4 + [1] * 4 + [2] * 4
+    assert len({(p.round, p.b[1]) for p in old}) == 12, "drawn without replacement"
+    # Round 2 has only 2: the others make up for it.
+    old, _ = _mix(_rounds({0: 100, 1: 10, 2: 2}), 6, 2.0)
+    counts = [sum(p.round == r for p in old) for r in (0, 1, 2)]
+    assert counts == [5, 5, 2]
+
+
+def test_replay_honours_old_per_new() -> None:
+    rounds = _rounds({0: 40, 1: 40})
+    for old_per_new, count in ((0.0, 0), (0.5, 3), (1.0, 6), (3.0, 18), (99.0, 80)):
+        assert len(_mix(rounds, 6, old_per_new)[0]) == count
+    assert _mix([], 6, 2.0)[0] == []
+
+
+def test_replay_follows_from_the_generator() -> None:
+    rounds = _rounds({0: 60, 1: 60})
+    assert _mix(rounds, 5, 2.0) == _mix(rounds, 5, 2.0)
+    assert _mix(rounds, 5, 2.0)[0] != _mix(rounds, 5, 2.0, seed=1)[0]
+
+
+def test_the_holdout_is_stable_and_near_its_share() -> None:
+    first = [labelled(i) for i in range(2000)]
+    train, held = split_holdout(first, 0.2)
+    assert len(train) + len(held) == 2000
+    # 2000 x .2 = 400, with a standard deviation of sqrt(2000 x .2 x .8) = 18.
+    assert abs(len(held) - 400) < 4 * 18
+    more_train, more_held = split_holdout([labelled(i, round=1) for i in range(500)] + first[::-1], 0.2)
+    assert {x.comparison.id for x in held} <= {x.comparison.id for x in more_held}
+    assert {x.comparison.id for x in train} <= {x.comparison.id for x in more_train}
+    # A larger share holds out more, and never lets one back.
+    assert {x.comparison.id for x in held} <= {x.comparison.id for x in split_holdout(first, 0.4)[1]}
+    assert split_holdout(first, 0.0)[1] == []
+
+
+@pytest.fixture(scope="module")
+def codec() -> Codec:
+    return Codec(word_tokenizer(["hello we open at noon."]))
+
+
+def test_pairs_keep_exact_tokens_or_encode_the_text(codec: Codec) -> None:
+    origin = Provenance("p", 0, 0)
+    assert response_tokens(codec, Response("hello", origin, (7, 8))) == [7, 8]
+    whole = codec.encode_response("we open")
+    assert response_tokens(codec, Response("we open", origin)) == whole
+    assert whole[-1] == codec.eos_id
+    # An answer that did not end has no EOS to end with.
+    assert response_tokens(codec, Response("we open", origin, finished=False)) == whole[:-1]
+
+
+def test_pairs_carry_share_and_round(codec: Codec) -> None:
+    item = labelled(123, round=4, choice=Choice.B)
+    (pair,) = pairs_of(codec, [item])
+    assert (pair.share_a, pair.round, number_of(pair)) == (0.0, 4, 123)
+    assert pair.prompt == codec.encode_prompt("hello")
+    votes = [("x", Choice.A), ("y", Choice.TIE), ("z", Choice.B), ("w", Choice.A)]
+    labels = tuple(Label(item.comparison.id, name, choice) for name, choice in votes)
+    (pair,) = pairs_of(codec, [LabelledComparison(item.comparison, labels)])
+    assert pair.share_a == pytest.approx(2.5 / 4)
+    # Two sides, each as long as the longer one: 2 x (prompt + 6).
+    assert pair.tokens == 2 * (len(pair.prompt) + 6)

@@ -1,0 +1,107 @@
+"""Runs as processes of their own that die, or are signalled, at a chosen point.
+
+    pytest -> fork server (everything imported once) -> a process per command -> holdfast.cli.main.main(argv)
+
+The points are put in from here, by wrapping a named function in the dying process; the program has no hooks.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import small_run
+
+PRELOAD = ["holdfast.cli.session", "transformers.models.llama.modeling_llama", "small_run"]
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """At the `call`-th call of `module:name` (of those that mention `about`) the process signals itself."""
+
+    where: str
+    call: int = 1
+    when: Literal["before", "after"] = "before"
+    about: str = ""
+    number: int = signal.SIGKILL
+
+    def put_in(self) -> None:
+        module_name, _, path = self.where.partition(":")
+        owner: Any = importlib.import_module(module_name)
+        *holders, name = path.split(".")
+        for holder in holders:
+            owner = getattr(owner, holder)
+        setattr(owner, name, self._wrapped(getattr(owner, name)))
+
+    def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        calls = 0
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            counts = not self.about or any(self.about in str(arg) for arg in args[-2:])
+            calls += counts
+            now = counts and calls == self.call
+            if now and self.when == "before":
+                os.kill(os.getpid(), self.number)
+            result = function(*args, **kwargs)
+            if now and self.when == "after":
+                os.kill(os.getpid(), self.number)
+            return result
+
+        return wrapper
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit code (negative for a signal) and all that it printed."""
+
+    code: int
+    printed: str
+
+
+def command(argv: list[str], output: Path, *points: Point) -> Ended:
+    """`holdfast ARGV` in a process of its own."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    process = context.Process(target=_child, args=(argv, str(output), points))
+    process.start()
+    process.join(TIMEOUT_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise AssertionError(f"holdfast {argv[0]} did not end: {output.read_text()}")
+    return Ended(process.exitcode, output.read_text())
+
+
+def _child(argv: list[str], output: str, points: tuple[Point, ...]) -> None:
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    from holdfast.cli.main import main
+
+    for point in points:
+        point.put_in()
+    sys.exit(main(argv))
+
+
+def run_until(tmp: Path, *points: Point, **changes: str) -> Path:
+    """Start a small run that meets its end; returns its directory."""
+    ended = command(small_run.run_arguments(tmp / "runs", **changes), tmp / "run.txt", *points)
+    assert ended.code == -points[0].number, ended
+    return tmp / "runs" / small_run.NAME
+
+
+def resume(run: Path, *points: Point, code: int = 0) -> Ended:
+    ended = command(["resume", str(run)], run.parent / "resume.txt", *points)
+    assert ended.code == code, ended
+    return ended

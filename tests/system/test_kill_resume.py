@@ -1,0 +1,268 @@
+"""A run that is killed, stopped or damaged, and resumed, ends exactly as the run that nothing happened to.
+
+`Point` names a function of the program; the process sends itself SIGKILL there, which nothing can catch.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from processes import Point, command, resume, run_until
+
+import small_run
+from holdfast.cli.main import main
+from small_run import differences, events_of, result_of, rows_of, tree_of
+
+POINTS = {
+    "in the middle of SFT": Point("holdfast.sft:sft_loss", call=5),
+    "first labels stored, version 1 not trained": Point("holdfast.refreshing:Refreshing.first_version"),
+    "version 1 saved, no checkpoint yet": Point("holdfast.refreshing:Refreshing.first_version", when="after"),
+    "in the middle of the first step": Point("holdfast.ppo:PPO._move", call=3),
+    "version 3 saved, not in a checkpoint": Point(
+        "holdfast.reward.ensemble:VersionStore.save", call=3, when="after"
+    ),
+    "metrics row written, gold row not": Point(
+        "holdfast.track.tracker:Tracker.metrics", call=5, when="after"
+    ),
+    "last rows written, checkpoint not": Point("holdfast.loop:OnlineLoop.commit", about="round-0003"),
+    "checkpoint half written": Point(
+        "holdfast.checkpoint.snapshot:write_tensors", call=2, about="round-0003"
+    ),
+}
+
+# One after the other in the life of one run; each attempt gets a little further than the one before.
+CHAIN = (
+    Point("holdfast.rundir:rename"),  # the fine-tuned model is written but not in place
+    Point("holdfast.worlds.labeller:SimulatedLabeller.label"),  # comparisons stored, not yet labelled
+    Point("holdfast.reward.training:_fit_member", call=2),  # one member of version 1 is trained
+    Point("holdfast.loop:OnlineLoop.commit", when="after"),  # the first checkpoint is there
+    Point("holdfast.ppo:PPO._move", call=7),  # in the middle of step 2
+    Point("holdfast.loop:OnlineLoop.collect", call=2, when="after"),  # a round's labels are stored
+    Point("holdfast.reward.training:_fit_member", call=2),  # in the middle of a refresh
+    Point("holdfast.reward.training:_fit_member", call=2),  # at the same place again
+    Point("holdfast.checkpoint.store:rename", about="round-0003-step-0001"),  # written, not yet in place
+    Point("holdfast.lab.observer:GoldObserver._append", call=5),  # some of the last rows are there
+    Point("holdfast.cli.session:write_report"),  # all done but the report
+)
+
+
+@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS.keys())
+def test_killed_and_resumed_equals_unbroken(
+    point: Point, unbroken_result: dict[str, object], tmp_path: Path
+) -> None:
+    run = run_until(tmp_path, point)
+    resume(run)
+    assert differences(result_of(run), unbroken_result) == []
+    assert (run / "report.html").exists()
+
+
+def test_at_most_one_step_is_done_again(unbroken_result: dict[str, object], tmp_path: Path) -> None:
+    run = run_until(tmp_path, Point("holdfast.ppo:PPO._move", call=18), checkpoint__every_steps="1")
+    assert (run / "checkpoints" / "round-0002").is_dir()
+    resume(run)
+    assert differences(result_of(run), unbroken_result) == []
+    # Timings are never taken back: they tell how often each step was finished.
+    done = Counter(row["step"] for row in rows_of(run / "timings.jsonl"))
+    assert done == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1}
+
+
+def test_killed_again_and_again(unbroken_result: dict[str, object], tmp_path: Path) -> None:
+    run = run_until(tmp_path, CHAIN[0], checkpoint__every_steps="1")
+    for point in CHAIN[1:]:
+        resume(run, point, code=-signal.SIGKILL)
+    resume(run)
+    assert differences(result_of(run), unbroken_result) == []
+
+
+def test_a_critic_of_its_own_comes_back_too(tmp_path: Path) -> None:
+    whole = small_run.run(tmp_path / "whole", policy__critic="model")
+    point = Point("holdfast.ppo:PPO._move", call=15)
+    run = run_until(tmp_path, point, policy__critic="model", checkpoint__every_steps="1")
+    resume(run)
+    assert any(name.startswith("critic/") for name in result_of(run))
+    assert differences(result_of(run), result_of(whole)) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "number"),
+    [
+        ("holdfast.sft:sft_loss", signal.SIGTERM),
+        ("holdfast.reward.training:_fit_member", signal.SIGINT),
+        ("holdfast.ppo:PPO._move", signal.SIGTERM),
+    ],
+)
+def test_a_signal_stops_the_run_where_it_can_be_resumed(
+    where: str, number: int, unbroken_result: dict[str, object], tmp_path: Path
+) -> None:
+    asked = command(
+        small_run.run_arguments(tmp_path / "runs"), tmp_path / "run.txt", Point(where, number=number)
+    )
+    assert asked.code == 130
+    run = tmp_path / "runs" / small_run.NAME
+    assert f"`holdfast resume {run}` goes on from here." in asked.printed
+    assert "Traceback" not in asked.printed
+    resume(run)
+    assert differences(result_of(run), unbroken_result) == []
+
+
+def test_a_second_signal_stops_at_once_and_can_be_resumed_too(
+    unbroken_result: dict[str, object], tmp_path: Path
+) -> None:
+    twice = [Point("holdfast.ppo:PPO._move", call=n, number=signal.SIGINT) for n in (1, 2)]
+    asked = command(small_run.run_arguments(tmp_path / "runs"), tmp_path / "run.txt", *twice)
+    assert asked.code == 130
+    assert "Stopped at once" in asked.printed
+    assert "Traceback" not in asked.printed
+    run = tmp_path / "runs" / small_run.NAME
+    assert not (run / "checkpoints" / "round-0001").exists()
+    resume(run)
+    assert differences(result_of(run), unbroken_result) == []
+
+
+def flip_a_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run killed in round 3 after its refresh: two checkpoints, three versions, labels of all rounds."""
+    return run_until(
+        tmp_path_factory.mktemp("cut"), Point("holdfast.loop:OnlineLoop.refresh_if_due", call=3, when="after")
+    )
+
+
+@pytest.fixture
+def cut_run(cut_off: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(cut_off, tmp_path / small_run.NAME))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("checkpoints/round-0002/policy.safetensors", flip_a_byte),
+        ("checkpoints/round-0002/manifest.json", Path.unlink),
+        ("rewards/v002/member-1.safetensors", cut_short),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over_and_told_of(
+    file: str,
+    damage: Callable[[Path], None],
+    cut_run: Path,
+    unbroken_result: dict[str, object],
+) -> None:
+    """Round 2 is done again with round 3's labels already in the store, and must not see them."""
+    damage(cut_run / file)
+    resume(cut_run)
+    assert differences(result_of(cut_run), unbroken_result) == []
+    told = [str(event["reason"]) for event in events_of(cut_run, "checkpoint_skipped")]
+    assert len(told) == 1
+    assert "round-0002 was passed over" in told[0]
+    assert [event["checkpoint"] for event in events_of(cut_run, "resumed")] == ["round-0001"]
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, cut_short, Path.unlink])
+def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(
+    damage: Callable[[Path], None], cut_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for checkpoint in (cut_run / "checkpoints").iterdir():
+        damage(checkpoint / "policy.safetensors")
+    # SQLite folds its log of the killed run into the database when that is opened; the labels stay the same.
+    aside = ["run.lock", "run.db", "run.db-wal", "run.db-shm"]
+    before = tree_of(cut_run, but_not=aside)
+    assert main(["resume", str(cut_run)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("holdfast: No usable checkpoint in")
+    assert told.count("\n") == 1
+    assert tree_of(cut_run, but_not=aside) == before
+
+
+def test_a_finished_run_can_be_resumed_and_stays_as_it_is(unbroken: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(unbroken, tmp_path / small_run.NAME))
+    assert main(["resume", str(run)]) == 0
+    assert differences(result_of(run), result_of(unbroken)) == []
+    assert len(events_of(run, "run_finished")) == 1
+
+
+ONCE = """
+from pathlib import Path
+
+from holdfast.preferences.types import Choice, Label
+
+
+class Once:
+    name = "once"
+
+    def __init__(self, seed):
+        self.asked = Path("asked.txt")
+
+    def label(self, comparisons):
+        with self.asked.open("a") as file:
+            file.writelines(f"{c.id}\\n" for c in comparisons)
+        return [Label(c.id, self.name, self.choice(c)) for c in comparisons]
+
+    def choice(self, c):
+        return Choice.A if len(c.a.text) > len(c.b.text) else Choice.B
+"""
+
+
+def test_nobody_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("once.py").write_text(ONCE)
+    run = run_until(
+        tmp_path,
+        Point("holdfast.refreshing:Refreshing.first_version"),
+        world__labeller=f"{tmp_path}/once.py:Once",
+    )
+    resume(run, Point("holdfast.loop:OnlineLoop.refresh_if_due", call=3), code=-signal.SIGKILL)
+    resume(run)
+    asked = Path("asked.txt").read_text().splitlines()
+    assert len(asked) == len(set(asked)) >= 24 + 2 * 8
+
+
+def test_a_run_in_use_is_left_to_its_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The real program as a real process: the second is refused in one sentence, Ctrl-C ends the first."""
+    arguments = small_run.run_arguments(tmp_path, run__rounds="1000", track__samples="0")
+    first = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cli.main", *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    run = tmp_path / small_run.NAME
+    try:
+        wait_for(
+            lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, first
+        )
+        assert main(["resume", str(run)]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"holdfast: The run directory {run} is in use by process {first.pid} ")
+        assert told.count("\n") == 1
+        assert main(arguments) == 2
+        assert "holds a run already" in capsys.readouterr().err
+    finally:
+        first.send_signal(signal.SIGINT)
+        _, error = first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert b"goes on from here" in error
+    assert b"Traceback" not in error
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
