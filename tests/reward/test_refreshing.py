@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[PreferenceStore]:
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[list[Pair]]:
-    """The pairs of every fit; the fit itself only scales the members, which is enough to show standardising."""
+    """The pairs of every fit; the fit itself only scales the members, enough to show standardising."""
     fits: list[list[Pair]] = []
 
     def fit(ensemble: Ensemble, pairs: Sequence[Pair], *_rest: object) -> Fit:

@@ -1,0 +1,84 @@
+"""The failure this project exists for: no KL penalty, one reward model, never refreshed.
+
+Gold rises, then falls, while the proxy climbs, by itself: nothing is planted.
+
+python benchmarks/collapses.py         writes benchmarks/results/collapses.json and collapses.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+
+from holdfast.lab.trial import Trial, by_round, run_trials
+from holdfast.report.charts import ChartSpec, Series
+from kept import keep, keep_figure
+
+BARE = ("kl.controller=fixed", "kl.beta=0.0", "reward.members=1", "refresh.every_rounds=0", "preferences.per_round=0")
+# Curves are smoothed over this many steps before a peak is looked for, so that noise makes no peak.
+WINDOW = 5
+
+
+def smoothed(values: list[float]) -> list[float]:
+    return [fmean(values[max(0, i - WINDOW + 1) : i + 1]) for i in range(len(values))]
+
+
+def fall(trial: Trial) -> dict[str, float | bool]:
+    """How much of gold's rise is lost again, on smoothed rollouts, and whether the proxy's last round is its best."""
+    gold = smoothed(trial.gold)
+    start, peak, end = trial.gold[0], max(gold), gold[-1]
+    proxy = by_round(trial.proxy, 8)
+    return {
+        "start": start,
+        "peak": peak,
+        "peak_step": trial.steps[gold.index(peak)],
+        "end": end,
+        "share_lost": (peak - end) / (peak - start),
+        "proxy_ends_highest": proxy[-1] == max(proxy),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
+    args = parser.parse_args()
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-collapses-"))
+    print("beta 0, one reward model, no refresh")
+    trials = run_trials([(BARE, seed, runs / f"bare-{seed}") for seed in seeds])
+    falls = [fall(t) for t in trials]
+    print(
+        f"\n{'seed':>6} {'start':>7} {'peak':>7} {'at step':>8} {'end':>7} {'of the rise lost':>17} {'proxy ends highest':>19}"
+    )
+    for t, f in zip(trials, falls, strict=True):
+        print(
+            f"{t.seed:>6} {f['start']:>7.3f} {f['peak']:>7.3f} {f['peak_step']:>8} {f['end']:>7.3f} "
+            f"{f['share_lost']:>10.0%} {'at the end' if f['proxy_ends_highest'] else 'earlier':>14}"
+        )
+    keep("collapses", {"settings": BARE, "falls": falls, "trials": [asdict(t) for t in trials]})
+    keep_figure(
+        "collapses",
+        [
+            ChartSpec(
+                title="Proxy: what the reward model says",
+                subtitle="Five seeds with no KL penalty, one reward model and no refresh.",
+                unit="standardised score",
+                series=tuple(Series(f"seed {t.seed}", t.steps, smoothed(t.proxy)) for t in trials),
+            ),
+            ChartSpec(
+                title="Gold: what is true",
+                subtitle="It rises, then falls, while the proxy climbs on.",
+                unit="gold score",
+                series=tuple(Series(f"seed {t.seed}", t.steps, smoothed(t.gold)) for t in trials),
+            ),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Does adaptive control hold the KL it is asked to hold? Targets 2, 5 and 10 nats per answer.
+
+python benchmarks/holds_kl.py          writes benchmarks/results/holds_kl.json and holds_kl.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+
+from holdfast.lab.trial import run_trials
+from holdfast.report.charts import ChartSpec, Series
+from kept import keep, keep_figure
+
+TARGETS = (2, 5, 10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
+    args = parser.parse_args()
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-holds-kl-"))
+    print("default run with kl.controller = adaptive")
+    cells = [(target, seed) for target in TARGETS for seed in seeds]
+    trials = run_trials(
+        [(("kl.controller=adaptive", f"kl.target={t}"), seed, runs / f"target-{t}-seed-{seed}") for t, seed in cells]
+    )
+    rows = []
+    print(f"\n{'target':>7} {'seed':>6} {'mean KL, last half':>19} {'off by':>8}")
+    for (target, seed), trial in zip(cells, trials, strict=True):
+        mean = fmean(trial.kl[len(trial.kl) // 2 :])
+        off = mean / target - 1
+        rows.append({"target": target, "seed": seed, "mean_kl_last_half": mean, "off": off})
+        print(f"{target:>7} {seed:>6} {mean:>19.2f} {off:>+8.0%}")
+    within = sum(abs(float(row["off"])) <= 0.2 for row in rows)
+    print(f"\nwithin 20% of the target in {within} of {len(rows)} runs")
+    keep("holds_kl", {"rows": rows, "within_20_percent": within, "trials": [asdict(t) for t in trials]})
+    keep_figure(
+        "holds_kl",
+        [
+            ChartSpec(
+                title="KL to the reference under adaptive control",
+                subtitle="Targets of 2, 5 and 10 nats per answer; one line per run.",
+                unit="nats per answer",
+                series=tuple(
+                    Series(f"target {target}, {seed}", trial.steps, trial.kl, smooth=5)
+                    for (target, seed), trial in zip(cells, trials, strict=True)
+                ),
+                width=860,
+            )
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

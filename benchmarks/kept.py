@@ -1,0 +1,35 @@
+"""Where results are kept, with the command and the versions that made them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from holdfast import __version__
+from holdfast.report.charts import ChartSpec, grid
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def keep(name: str, result: Mapping[str, object]) -> None:
+    """Write results/NAME.json."""
+    made_by = {
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "holdfast": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"made_by": made_by, **result}, indent=1)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    print(f"\nkept in benchmarks/results/{name}.json")
+
+
+def keep_figure(name: str, charts: Sequence[ChartSpec]) -> None:
+    """Write results/NAME.svg, the charts side by side."""
+    (RESULTS / f"{name}.svg").write_text(grid(charts, columns=len(charts)), encoding="utf-8")

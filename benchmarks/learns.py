@@ -1,0 +1,69 @@
+"""Does the default run make the policy better? Five seeds, gold on held-out prompts before and after.
+
+python benchmarks/learns.py            writes benchmarks/results/learns.json and learns.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from holdfast.lab.trial import by_round, mean_interval, run_trials
+from holdfast.report.charts import ChartSpec, Series
+from kept import keep, keep_figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
+    args = parser.parse_args()
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-learns-"))
+    print("default run, gold on 200 held-out prompts")
+    trials = run_trials([((), seed, runs / f"default-{seed}") for seed in seeds])
+    gains = [t.heldout[-1] - t.heldout[0] for t in trials]
+    mean, low, high = mean_interval(gains)
+    print(f"\n{'seed':>6} {'SFT':>7} {'end':>7} {'gain':>7}")
+    for t, gain in zip(trials, gains, strict=True):
+        print(f"{t.seed:>6} {t.heldout[0]:>7.3f} {t.heldout[-1]:>7.3f} {gain:>+7.3f}")
+    better = sum(gain > 0 for gain in gains)
+    print(
+        f"\nabove SFT in {better} of {len(gains)} seeds; mean gain {mean:+.3f}, 95% interval [{low:+.3f}, {high:+.3f}]"
+    )
+    keep(
+        "learns",
+        {
+            "seeds": list(seeds),
+            "above_sft": better,
+            "gain": {"mean": mean, "low": low, "high": high, "by_seed": gains},
+            "trials": [asdict(t) for t in trials],
+        },
+    )
+    rounds = list(range(len(trials[0].heldout)))
+    keep_figure(
+        "learns",
+        [
+            ChartSpec(
+                title="Gold on held-out prompts",
+                subtitle="The truth, which the run never sees. Round 0 is the reference.",
+                unit="gold score",
+                x_label="round",
+                series=tuple(Series(f"seed {t.seed}", rounds, t.heldout) for t in trials),
+            ),
+            ChartSpec(
+                title="Proxy",
+                subtitle="What the reward ensemble says, in standard deviations of the reference.",
+                unit="standardised score",
+                x_label="round",
+                series=tuple(Series(f"seed {t.seed}", rounds[1:], by_round(t.proxy, len(rounds) - 1)) for t in trials),
+            ),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
