@@ -52,9 +52,7 @@ def main() -> None:
     print("beta 0, one reward model, no refresh")
     trials = run_trials([(BARE, seed, runs / f"bare-{seed}") for seed in seeds])
     falls = [fall(t) for t in trials]
-    print(
-        f"\n{'seed':>6} {'start':>7} {'peak':>7} {'at step':>8} {'end':>7} {'of the rise lost':>17} {'proxy ends highest':>19}"
-    )
+    print(f"\n{'seed':>6} {'start':>7} {'peak':>7} {'at step':>8} {'end':>7} {'rise lost':>10} {'proxy highest':>14}")
     for t, f in zip(trials, falls, strict=True):
         print(
             f"{t.seed:>6} {f['start']:>7.3f} {f['peak']:>7.3f} {f['peak_step']:>8} {f['end']:>7.3f} "

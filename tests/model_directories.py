@@ -56,9 +56,7 @@ def gpt2(directory: Path) -> Path:
     """One special token for everything, no padding token, learned positions, dropout on, tied head."""
     end = "<|endoftext|>"
     tokenizer = byte_level_bpe(end, bos_token=end, eos_token=end)
-    return save(
-        directory, "gpt2", tokenizer, n_positions=CONTEXT, bos_token_id=0, eos_token_id=0, pad_token_id=None
-    )
+    return save(directory, "gpt2", tokenizer, n_positions=CONTEXT, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 
 
 def qwen2(directory: Path) -> Path:
@@ -100,8 +98,6 @@ MAKERS: dict[str, Callable[[Path], Path]] = {"llama": llama, "gpt2": gpt2, "qwen
 
 
 def save(directory: Path, architecture: str, tokenizer: Any, **changes: Any) -> Path:
-    tiny_models.build(architecture, seed=1, **({"vocab_size": len(tokenizer)} | changes)).save_pretrained(
-        directory
-    )
+    tiny_models.build(architecture, seed=1, **({"vocab_size": len(tokenizer)} | changes)).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory

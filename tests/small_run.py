@@ -156,9 +156,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 def tree_of(directory: Path, but_not: Sequence[str] = ()) -> dict[str, str]:
     """Every file and directory below with a digest of what it holds."""
     return {
-        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
-        if path.is_file()
-        else ""
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in sorted(directory.rglob("*"))
         if path.name not in but_not
     }

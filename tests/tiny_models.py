@@ -86,6 +86,4 @@ def plain_logprobs(lm: Any, prompt: list[int], response: list[int], temperature:
     """The textbook route: full logits of one row alone, softmax, log, pick."""
     logits_TV = lm(input_ids=torch.tensor([[*prompt, *response]])).logits[0].double() / temperature
     before = range(len(prompt) - 1, len(prompt) + len(response) - 1)
-    return torch.stack(
-        [logits_TV[t].softmax(-1).log()[token] for t, token in zip(before, response, strict=True)]
-    )
+    return torch.stack([logits_TV[t].softmax(-1).log()[token] for t, token in zip(before, response, strict=True)])

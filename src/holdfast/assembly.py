@@ -90,7 +90,8 @@ def gather(
 def set_up_torch(config: Config) -> None:
     """Device and determinism."""
     try:
-        torch.empty(1, device=config.run.device)
+        # There and back: a device may exist and still hold no numbers.
+        torch.zeros(1, device=config.run.device).cpu()
     except (RuntimeError, AssertionError) as error:
         raise HoldfastError(f"run.device is {config.run.device!r}, which torch cannot use here; try cpu.") from error
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -264,7 +265,9 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
     if ingredients.imported:
         collecting.store.add_comparisons([item.comparison for item in ingredients.imported])
         collecting.store.add_labels([label for item in ingredients.imported for label in item.labels])
+    loop.progress.begin("first comparisons", 1)
     collecting.collect_initial(ingredients.config.reward.initial_comparisons, loop.reference, loop.sample, loop.streams)
+    loop.progress.advance()
     outcome = refreshing.first_version(loop.streams)
     loop.tracker.event(
         0, 0, "ensemble_trained", version=outcome.version, labels=outcome.labels, loss=outcome.loss,

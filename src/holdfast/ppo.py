@@ -7,6 +7,7 @@ Shapes: B answers, T response tokens (padded on the right), N response tokens of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -127,7 +128,10 @@ class PPO:
         """KL(policy before the update || policy after it) in nats per answer, by k3 on the step's answers."""
         after_BT = response_values(self.policy, rollout, batches, self.temperature)
         kl_BT = kl_estimate(rollout.logprobs_BT, after_BT, "k3") * rollout.mask_BT
-        return float(kl_BT.sum(1).mean())
+        kl = float(kl_BT.sum(1).mean())
+        if not math.isfinite(kl):
+            raise NonFiniteStep("the KL of the update is not a number")
+        return kl
 
     def update(self, experience: Experience, beta: float, lr: float, rng: torch.Generator) -> dict[str, float]:
         """Several passes over the step's answers; stops early when the policy has moved too far from its start."""

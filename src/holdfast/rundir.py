@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.checkpoint.files import rename, sync_directory, write_atomic, write_json_atomic
+from holdfast.checkpoint.files import rename, sync, sync_directory, write_atomic, write_json_atomic
 from holdfast.config import Config, config_toml, load_config
 from holdfast.errors import HoldfastError
 
@@ -119,6 +119,9 @@ def write_model_directory(target: Path, write: Callable[[Path], None]) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     write(temporary)
+    for file in temporary.iterdir():
+        with file.open("rb") as opened:
+            sync(opened.fileno())
     sync_directory(temporary)
     rename(temporary, target)
     sync_directory(target.parent)

@@ -46,8 +46,8 @@ SETTINGS = {
     "unknown device": ("run.device=abacus", "run.device is 'abacus', which torch cannot use here"),
     "answers longer than the context": ("rollout.max_new_tokens=96", "context is only 96 tokens"),
     "prompts longer than what is left": ("rollout.max_new_tokens=90", "leaves 6. Shorten it or drop it"),
-    "one label only": ("reward.initial_comparisons=1", "at least 2 labelled comparisons, and there is 1"),
-    "no labels": ("reward.initial_comparisons=0", "at least 2 labelled comparisons, and there are 0"),
+    "one label only": ("reward.initial_comparisons=1", "at least 2 labelled comparisons"),
+    "no labels": ("reward.initial_comparisons=0", "at least 2 labelled comparisons"),
     "nothing learned": ("sft.epochs=0", "the built-in policy knows nothing yet"),
     "unknown world": ("world.name=casino", "one of concierge, files or path/to/file.py:Class"),
     "unknown option of the world": ("world.options={guests = 3}", "concierge cannot be made with"),
@@ -58,6 +58,10 @@ SETTINGS = {
     "labeller not a labeller": ("world.labeller=worlds.py:Bare", "it needs name and label()"),
     "prompts without files": ("data.prompts=prompts.jsonl", 'only read with world.name = "files"'),
 }
+
+OWN = ["--policy", "model", "--prompts"]
+OWN_GPT2 = ["--policy", "gpt2", "--prompts"]
+LABELS = ["--preferences", "labels.jsonl"]
 
 RUN = {
     "config missing": (["--config", "nothing.toml"], "no config file nothing.toml; `holdfast init"),
@@ -82,18 +86,21 @@ RUN = {
     "world with prompts of numbers": (["--world", "worlds.py:Numbers"], "gives 1 as a prompt"),
     "world with loose demonstrations": (["--world", "worlds.py:Tuples"], "as a demonstration"),
     "world whose labeller raises": (["--world", "worlds.py:RaisingLabeller"], "failed: nobody is there."),
-    "prompts missing": (["--policy", "model", "--prompts", "gone.jsonl"], "Cannot read gone.jsonl"),
-    "prompts empty": (["--policy", "model", "--prompts", "empty.jsonl"], "empty.jsonl is empty"),
-    "prompts not JSON": (["--policy", "model", "--prompts", "broken.jsonl"], "broken.jsonl, line 2: is not JSON"),
-    "prompts without the column": (["--policy", "model", "--prompts", "columns.jsonl"], "needs a column 'prompt'"),
-    "prompts in another format": (["--policy", "model", "--prompts", "prompts.csv"], "use .jsonl or .parquet or .txt"),
-    "prompt longer than the context": (["--policy", "model", "--prompts", "long.jsonl", *["--preferences", "labels.jsonl"]], "Shorten it or drop it"),
-    "prompts and nobody to compare": (["--policy", "model", "--prompts", "prompts.jsonl"], "set data.preferences, or give a labeller"),
-    "chosen and rejected the same": (["--policy", "model", "--preferences", "same.jsonl"], "'chosen' and 'rejected' are the same"),
-    "one imported label": (["--policy", "model", "--prompts", "prompts.jsonl", "--preferences", "one.jsonl"], "and there is 1"),
-    "labelled answers too long": (["--policy", "gpt2", "--preferences", "long_labels.jsonl"], "A labelled answer to the prompt 'a' has"),
+    "prompts missing": ([*OWN, "gone.jsonl"], "Cannot read gone.jsonl"),
+    "prompts empty": ([*OWN, "empty.jsonl"], "empty.jsonl is empty"),
+    "prompts not JSON": ([*OWN, "broken.jsonl"], "broken.jsonl, line 2: is not JSON"),
+    "prompts without the column": ([*OWN, "columns.jsonl"], "needs a column 'prompt'"),
+    "prompts in another format": ([*OWN, "prompts.csv"], "use .jsonl or .parquet or .txt"),
+    "prompt longer than the context": ([*OWN, "long.jsonl", *LABELS], "Shorten it or drop it"),
+    "prompts and nobody to compare": ([*OWN, "prompts.jsonl"], "or give a labeller"),
+    "chosen and rejected the same": (["--preferences", "same.jsonl"], "'chosen' and 'rejected' are the same"),
+    "one imported label": ([*OWN, "prompts.jsonl", "--preferences", "one.jsonl"], "at least 2 labelled"),
+    "labelled answers too long": (
+        [*OWN_GPT2, "prompts.jsonl", "--preferences", "long_labels.jsonl"],
+        "A labelled answer to the prompt 'a' has",
+    ),
     "demonstrations too long": (
-        ["--policy", "gpt2", "--prompts", "prompts.jsonl", "--demonstrations", "long_demonstrations.jsonl", "--preferences", "labels.jsonl"],
+        [*OWN_GPT2, "prompts.jsonl", "--demonstrations", "long_demonstrations.jsonl", *LABELS],
         "A demonstration to the prompt 'a' has",
     ),
     "policy missing": (["--policy", "gone"], "no model directory gone"),
@@ -131,7 +138,7 @@ OTHER = {
     "init with a bad setting": (["init", "new.toml", "--set", "kl.beta=-1"], "kl.beta is -1"),
     "doctor of no run": (["doctor", "model"], "model is not a run directory"),
     "sft over a directory": (["sft", "model"], "model exists already"),
-    "sft with nothing to imitate": (["sft", "new", "--policy", "model", "--prompts", "prompts.jsonl"], "nothing to imitate"),
+    "sft with nothing to imitate": (["sft", "new", *OWN, "prompts.jsonl"], "nothing to imitate"),
     "reward without a policy": (["reward", "new"], "Reward models start from a trained policy"),
     "reward over a directory": (["reward", "model", "--policy", "model"], "model exists already"),
     "ppo without an ensemble": (["ppo", "--policy", "model", "--reward", "gone"], "no reward ensemble in gone"),

@@ -19,9 +19,7 @@ SETTINGS = [
 
 def _with(section: str, key: str, value: Any) -> Config:
     config = Config()
-    return dataclasses.replace(
-        config, **{section: dataclasses.replace(getattr(config, section), **{key: value})}
-    )
+    return dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **{key: value})})
 
 
 def _complaint(section: str, key: str, border: float) -> str:
@@ -62,9 +60,7 @@ def test_limits_hold_on_both_sides_of_the_border(section: str, item: dataclasses
         with pytest.raises(HoldfastError, match=f"^{section}.{item.name} is "):
             check(_with(section, item.name, beyond))
         if name != "above":
-            assert f"{section}.{item.name} is {kind(border)}, but it" not in _complaint(
-                section, item.name, border
-            )
+            assert f"{section}.{item.name} is {kind(border)}, but it" not in _complaint(section, item.name, border)
 
 
 @pytest.mark.parametrize(

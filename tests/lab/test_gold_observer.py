@@ -71,7 +71,7 @@ def test_without_heldout_prompts_nothing_is_asked(path: Path) -> None:
 
 
 def test_prompts_and_answers_have_to_match(path: Path) -> None:
-    with pytest.raises(Exception, match="shorter|longer"):
+    with pytest.raises(Exception, match=r"shorter|longer"):
         _observer(path).after_step(1, 1, ["1", "2"], [Answer("1", True)])
 
 
@@ -108,6 +108,14 @@ def test_rewind_drops_a_torn_line(path: Path, torn: str) -> None:
     assert [r["step"] for r in _rows(path)] == [1, 2, 3]
     observer.after_step(4, 1, ["1"], [Answer("1", True)])
     assert [r["step"] for r in _rows(path)] == [1, 2, 3, 4]
+
+
+def test_rewind_drops_bytes_that_are_no_text(path: Path) -> None:
+    observer = _three_steps(path)
+    with path.open("ab") as file:
+        file.write(b'{"step": 3, \xff\xfe')
+    observer.rewind(3)
+    assert [r["step"] for r in _rows(path)] == [1, 2, 3]
 
 
 def test_a_whole_last_line_that_only_lacks_its_line_end_stays(path: Path) -> None:

@@ -25,9 +25,7 @@ def _tokenizer(closing: str = "", **kwargs: Any) -> Any:
             single=closing, special_tokens=[("<s>", 2), ("</s>", 1)]
         )
     settings = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", **kwargs}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **{k: v for k, v in settings.items() if v is not None}
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{k: v for k, v in settings.items() if v is not None})
 
 
 def test_without_a_template_a_prompt_is_its_text_and_a_line_end() -> None:
@@ -44,9 +42,7 @@ def test_without_a_template_a_conversation_is_a_transcript() -> None:
 
 
 def test_with_a_template_it_is_used_for_plain_prompts_too() -> None:
-    template = (
-        "{% for m in messages %}[ {{ m['content'] }} {% endfor %}{% if add_generation_prompt %}]{% endif %}"
-    )
+    template = "{% for m in messages %}[ {{ m['content'] }} {% endfor %}{% if add_generation_prompt %}]{% endif %}"
     codec = Codec(_tokenizer(chat_template=template))
     assert codec.encode_prompt("hello") == [9, 4, 10]
     assert codec.encode_prompt(TURNS) == [9, 4, 5, 9, 4, 9, 5, 10]

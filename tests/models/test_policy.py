@@ -43,9 +43,7 @@ def test_what_stands_in_the_padding_does_not_matter(name: str) -> None:
     torch.testing.assert_close(a.values_N, b.values_N, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "plain"), [("llama", True), ("gpt2", True), ("qwen2", True), ("gemma2", False)]
-)
+@pytest.mark.parametrize(("name", "plain"), [("llama", True), ("gpt2", True), ("qwen2", True), ("gemma2", False)])
 def test_architectures_with_more_than_a_linear_head_are_found(name: str, plain: bool) -> None:
     assert Policy(build(name)).plain_head is plain
 

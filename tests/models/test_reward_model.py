@@ -65,7 +65,7 @@ def test_a_trunk_is_a_copy() -> None:
     assert not hasattr(trunk, "lm_head")
     with torch.no_grad():
         trunk.embed_tokens.weight.zero_()
-    assert float(lm.model.embed_tokens.weight.abs().max()) > 0
+    assert bool(lm.model.embed_tokens.weight.any())
 
 
 def test_dropout_is_off_in_training_mode() -> None:

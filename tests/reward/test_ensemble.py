@@ -16,7 +16,7 @@ PROMPTS, RESPONSES = reference_answers()
 
 
 def test_raw_scores_are_each_member_s_own_whatever_the_micro_batches() -> None:
-    for max_tokens in (1, 30, 10**6):
+    for max_tokens in (1, 10**6):
         ensemble = toy_ensemble(max_tokens=max_tokens)
         scores_KB = ensemble.raw_scores(PROMPTS, RESPONSES)
         assert scores_KB.shape == (3, 40)
@@ -86,7 +86,7 @@ def _saved(tmp_path: Path, version: int = 1) -> Ensemble:
 
 
 def _another(members: int = 3) -> Ensemble:
-    lm = build("llama", seed=77)
+    lm = build("llama", seed=77, num_hidden_layers=1)
     return Ensemble([RewardModel(trunk_of(lm), 50 + k) for k in range(members)], PAD, 4096)
 
 
@@ -118,7 +118,7 @@ def test_another_number_of_members_is_refused_and_changes_nothing(tmp_path: Path
     _saved(tmp_path)
     loaded = _another(members=2)
     before = [p.clone() for p in loaded.members[0].parameters()]
-    with pytest.raises(HoldfastError, match=r"has 3 members but reward\.members is 2"):
+    with pytest.raises(HoldfastError, match=r"has 3 members,? but reward\.members is 2"):
         VersionStore(tmp_path / "rewards").load_into(loaded, 1)
     assert all(torch.equal(a, b) for a, b in zip(before, loaded.members[0].parameters(), strict=True))
     assert loaded.version == 0

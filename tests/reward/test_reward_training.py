@@ -37,7 +37,7 @@ def _fit(ensemble: Ensemble, pairs: list[Pair], seed: int = 0, **changes: object
 
 @pytest.mark.parametrize("bootstrap", ["none", "subsample", "replace"])
 def test_a_separable_preference_is_learnt_and_members_differ(bootstrap: str) -> None:
-    ensemble = _fit(toy_ensemble(), toy_pairs(120), bootstrap=bootstrap)
+    ensemble = _fit(toy_ensemble(), toy_pairs(96), bootstrap=bootstrap)
     new = toy_pairs(100, seed=99)
     accuracy = ensemble_accuracy(ensemble, new)
     assert accuracy is not None
@@ -53,7 +53,7 @@ def test_a_separable_preference_is_learnt_and_members_differ(bootstrap: str) -> 
 
 @pytest.mark.parametrize("bootstrap", ["none", "subsample", "replace"])
 def test_two_fits_with_one_seed_are_bit_equal(bootstrap: str) -> None:
-    pairs = toy_pairs(40)
+    pairs = toy_pairs(24)
     a, b = (
         _fit(toy_ensemble(2), pairs, bootstrap=bootstrap),
         _fit(toy_ensemble(2), pairs, bootstrap=bootstrap),
@@ -177,7 +177,7 @@ def test_progress_is_announced_as_it_happens(bootstrap: str) -> None:
 
 
 def test_accuracy_leaves_ties_out_and_counts_the_members_mean() -> None:
-    ensemble = _fit(toy_ensemble(), toy_pairs(120))
+    ensemble = _fit(toy_ensemble(), toy_pairs(96))
     pairs = toy_pairs(20, seed=4)
     accuracy = ensemble_accuracy(ensemble, pairs)
     ties = [dataclasses.replace(p, share_a=0.5) for p in toy_pairs(20, seed=8)]

@@ -15,7 +15,7 @@ GOOD = 9
 
 
 def toy_ensemble(members: int = 3, max_tokens: int = 4096) -> Ensemble:
-    lm = build("llama", initializer_range=0.1)
+    lm = build("llama", initializer_range=0.1, num_hidden_layers=1)
     return Ensemble([RewardModel(trunk_of(lm), k) for k in range(members)], PAD, max_tokens)
 
 
@@ -31,9 +31,7 @@ def toy_config(**changes: object) -> RewardConfig:
 
 def _answer(rng: torch.Generator, good: bool) -> list[int]:
     length = int(torch.randint(2, 7, (1,), generator=rng))
-    tokens = [
-        t if t != GOOD else GOOD + 1 for t in torch.randint(2, VOCABULARY, (length,), generator=rng).tolist()
-    ]
+    tokens = [t if t != GOOD else GOOD + 1 for t in torch.randint(2, VOCABULARY, (length,), generator=rng).tolist()]
     if good:
         tokens[int(torch.randint(length, (1,), generator=rng))] = GOOD
     return [*tokens, EOS]
@@ -56,9 +54,7 @@ def reference_answers(count: int = 40, seed: int = 5) -> tuple[list[list[int]], 
     return [p.prompt for p in pairs], [p.a for p in pairs]
 
 
-def labelled(
-    number: int, round: int = 0, choice: Choice = Choice.A, prompt: str = "hello"
-) -> LabelledComparison:
+def labelled(number: int, round: int = 0, choice: Choice = Choice.A, prompt: str = "hello") -> LabelledComparison:
     """A labelled comparison whose first answer spells its number, a token for each digit."""
     origin = Provenance("test", round, 0)
     digits = tuple(int(d) + 5 for d in f"{number:05d}")

@@ -18,9 +18,7 @@ RESPONSES = [[1, 2], [3, 4, 5, 6], [7]]
     max_tokens=st.integers(1, 300),
     data=st.data(),
 )
-def test_every_row_once_and_within_the_bound(
-    lengths: list[int], max_tokens: int, data: st.DataObject
-) -> None:
+def test_every_row_once_and_within_the_bound(lengths: list[int], max_tokens: int, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.sampled_from(range(len(lengths))), unique=True))
     groups = group_by_length(rows, lengths, max_tokens)
     assert sorted(i for group in groups for i in group) == sorted(rows)

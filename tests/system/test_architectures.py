@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from model_directories import MAKERS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import small_run
@@ -25,6 +24,7 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.rollout.batches import micro_batches
 from holdfast.rollout.sampler import Rollout, Sampling, sample
 from holdfast.worlds.concierge import Concierge
+from model_directories import MAKERS
 from small_run import events_of, rows_of
 
 # A fresh byte-level model knows no words: a short fine-tuning, answers of a few tokens, prompts that fit.
@@ -197,9 +197,7 @@ def test_kl_in_the_loss_leaves_the_reward_alone(llama: Path, tmp_path: Path) -> 
 
 
 def test_a_fixed_beta_does_not_move(llama: Path, tmp_path: Path) -> None:
-    _, rows = one_round(
-        llama, tmp_path, kl__controller="fixed", kl__beta="0.07", reward__aggregation="median"
-    )
+    _, rows = one_round(llama, tmp_path, kl__controller="fixed", kl__beta="0.07", reward__aggregation="median")
     assert [row["control/beta"] for row in rows] == [0.07, 0.07]
     assert all("control/kl_target" not in row for row in rows)
 

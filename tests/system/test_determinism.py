@@ -7,9 +7,7 @@ from pathlib import Path
 import small_run
 
 
-def test_two_runs_with_one_seed_are_equal_bit_for_bit(
-    unbroken_result: dict[str, object], tmp_path: Path
-) -> None:
+def test_two_runs_with_one_seed_are_equal_bit_for_bit(unbroken_result: dict[str, object], tmp_path: Path) -> None:
     again = small_run.result_of(small_run.run(tmp_path))
     assert small_run.differences(unbroken_result, again) == []
 
@@ -31,6 +29,4 @@ def test_the_run_did_something_that_could_differ(unbroken: Path, unbroken_result
 def test_another_seed_differs_everywhere(unbroken_result: dict[str, object], tmp_path: Path) -> None:
     other = small_run.result_of(small_run.run(tmp_path, run__seed="4"))
     different = small_run.differences(unbroken_result, other)
-    assert {"metrics.jsonl", "samples.jsonl", "gold.jsonl", "labels", "policy/lm.lm_head.weight"} <= set(
-        different
-    )
+    assert {"metrics.jsonl", "samples.jsonl", "gold.jsonl", "labels", "policy/lm.lm_head.weight"} <= set(different)

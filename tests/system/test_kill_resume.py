@@ -26,16 +26,10 @@ POINTS = {
     "first labels stored, version 1 not trained": Point("holdfast.refreshing:Refreshing.first_version"),
     "version 1 saved, no checkpoint yet": Point("holdfast.refreshing:Refreshing.first_version", when="after"),
     "in the middle of the first step": Point("holdfast.ppo:PPO._move", call=3),
-    "version 3 saved, not in a checkpoint": Point(
-        "holdfast.reward.ensemble:VersionStore.save", call=3, when="after"
-    ),
-    "metrics row written, gold row not": Point(
-        "holdfast.track.tracker:Tracker.metrics", call=5, when="after"
-    ),
+    "version 3 saved, not in a checkpoint": Point("holdfast.reward.ensemble:VersionStore.save", call=3, when="after"),
+    "metrics row written, gold row not": Point("holdfast.track.tracker:Tracker.metrics", call=5, when="after"),
     "last rows written, checkpoint not": Point("holdfast.loop:OnlineLoop.commit", about="round-0003"),
-    "checkpoint half written": Point(
-        "holdfast.checkpoint.snapshot:write_tensors", call=2, about="round-0003"
-    ),
+    "checkpoint half written": Point("holdfast.checkpoint.snapshot:write_tensors", call=2, about="round-0003"),
 }
 
 # One after the other in the life of one run; each attempt gets a little further than the one before.
@@ -55,9 +49,7 @@ CHAIN = (
 
 
 @pytest.mark.parametrize("point", POINTS.values(), ids=POINTS.keys())
-def test_killed_and_resumed_equals_unbroken(
-    point: Point, unbroken_result: dict[str, object], tmp_path: Path
-) -> None:
+def test_killed_and_resumed_equals_unbroken(point: Point, unbroken_result: dict[str, object], tmp_path: Path) -> None:
     run = run_until(tmp_path, point)
     resume(run)
     assert differences(result_of(run), unbroken_result) == []
@@ -102,9 +94,7 @@ def test_a_critic_of_its_own_comes_back_too(tmp_path: Path) -> None:
 def test_a_signal_stops_the_run_where_it_can_be_resumed(
     where: str, number: int, unbroken_result: dict[str, object], tmp_path: Path
 ) -> None:
-    asked = command(
-        small_run.run_arguments(tmp_path / "runs"), tmp_path / "run.txt", Point(where, number=number)
-    )
+    asked = command(small_run.run_arguments(tmp_path / "runs"), tmp_path / "run.txt", Point(where, number=number))
     assert asked.code == 130
     run = tmp_path / "runs" / small_run.NAME
     assert f"`holdfast resume {run}` goes on from here." in asked.printed
@@ -243,9 +233,7 @@ def test_a_run_in_use_is_left_to_its_owner(tmp_path: Path, capsys: pytest.Captur
     )
     run = tmp_path / small_run.NAME
     try:
-        wait_for(
-            lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, first
-        )
+        wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, first)
         assert main(["resume", str(run)]) == 2
         told = capsys.readouterr().err
         assert told.startswith(f"holdfast: The run directory {run} is in use by process {first.pid} ")

@@ -74,9 +74,7 @@ def test_the_built_in_world_gets_seed_and_options() -> None:
 
 
 def test_a_class_in_a_file(file: Path) -> None:
-    config = _config(
-        f"world.name={file}:Mine", "run.seed=4", "world.options.greeting=hi", "world.label_noise=0.25"
-    )
+    config = _config(f"world.name={file}:Mine", "run.seed=4", "world.options.greeting=hi", "world.label_noise=0.25")
     world = load_world(config)
     assert (world.name, world.seed, world.prompts()) == ("mine", 4, ["hi"])  # type: ignore[attr-defined]
     task = load_task(config, world)
@@ -94,9 +92,7 @@ def test_a_world_may_bring_its_policy(file: Path) -> None:
 
 
 def test_a_labeller_of_one_s_own_replaces_the_world_s(file: Path) -> None:
-    config = _config(
-        "world.options={prompts = 9, demonstrations = 4, heldout = 2}", f"world.labeller={file}:Judge"
-    )
+    config = _config("world.options={prompts = 9, demonstrations = 4, heldout = 2}", f"world.labeller={file}:Judge")
     world = load_world(config)
     task = load_task(config, world)
     assert task.labeller is not None
@@ -138,9 +134,7 @@ def test_options_that_the_class_does_not_take() -> None:
         load_world(_config("world.options.nope=1"))
 
 
-@pytest.mark.parametrize(
-    ("greeting", "sentence"), [("late", "failed: no prompts today"), ("none", "no prompts")]
-)
+@pytest.mark.parametrize(("greeting", "sentence"), [("late", "failed: no prompts today"), ("none", "no prompts")])
 def test_a_world_that_fails_later(file: Path, greeting: str, sentence: str) -> None:
     config = _config(f"world.name={file}:Mine", f"world.options.greeting={greeting}")
     with pytest.raises(HoldfastError, match=sentence):
@@ -151,9 +145,7 @@ def test_a_labeller_that_is_none(file: Path) -> None:
     config = _config(f"world.name={file}:Mine", f"world.labeller={file}:NoJudge")
     with pytest.raises(HoldfastError, match="is not a labeller"):
         load_task(config, load_world(config))
-    with pytest.raises(
-        HoldfastError, match=r"world\.labeller is 'concierge'; it has to be path/to/file\.py:Class"
-    ):
+    with pytest.raises(HoldfastError, match=r"world\.labeller is 'concierge'; it has to be path/to/file\.py:Class"):
         load_class("concierge", "world.labeller")
 
 
@@ -168,8 +160,7 @@ def test_dataclasses_in_a_user_s_file_work(tmp_path: Path) -> None:
     # Dataclasses with string annotations look their module up in sys.modules.
     path = tmp_path / "annotated.py"
     path.write_text(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
-        "@dataclass\nclass W:\n    seed: int\n"
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass W:\n    seed: int\n"
     )
     assert load_class(f"{path}:W", "world.name")(3).seed == 3
 

@@ -48,8 +48,10 @@ def resume_run(run: RunDirectory, as_json: bool = False) -> int:
     world = load_world(config)
     # The reference in the run directory is the policy's starting point once it exists.
     directory = run.reference if run.reference.is_dir() else None
-    ingredients = gather(config, load_task(config, world), directory, ensemble_given=run.rewards.is_dir())
     given = run.manifest().get("ensemble")
+    ingredients = gather(
+        config, load_task(config, world), directory, ensemble_given=run.rewards.is_dir() or given is not None
+    )
     return work_on(run, ingredients, world, as_json, Path(given) if given else None)
 
 
@@ -58,8 +60,9 @@ def work_on(
 ) -> int:
     gold = gold_of(world)
     observers = [GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts)] if gold else []
-    console = Console(highlight=False, quiet=as_json)
-    console.print(f"run directory [bold]{run.path}[/bold]")
+    # Paths are printed as they are: not wrapped, so that they can be copied, and not read for markup.
+    console = Console(highlight=False, quiet=as_json, soft_wrap=True, markup=False)
+    console.print(f"run directory {run.path}")
     with RunLock(run.path), StopRequest() as stop:
         watch = Watch(stop)
         try:

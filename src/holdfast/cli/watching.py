@@ -22,6 +22,7 @@ from holdfast.errors import Interrupted
 
 WORDS = {
     "sft": "imitating demonstrations",
+    "first comparisons": "collecting first comparisons",
     "reward model": "training the reward ensemble",
     "ppo": "optimising the policy",
 }

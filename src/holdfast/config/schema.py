@@ -125,7 +125,7 @@ class RefreshConfig:
     kl_since: float = setting(0.0, "refresh after this much KL since the last one; 0 never for this reason", low=0.0)
     on_plateau: bool = setting(False, "refresh when the reward has stopped rising")
     freeze: tuple[tuple[int, int], ...] = setting((), "spans of rounds [from, to] in which nothing is refreshed")
-    epochs: int = setting(1, "passes over the replay mix", low=1)
+    epochs: int = setting(2, "passes over the replay mix", low=1)
     lr: float = setting(5e-4, "peak learning rate of a refresh", above=0.0)
     warmup_steps: int = setting(5, "updates until the peak", low=0)
     old_per_new: float = setting(2.0, "older labels replayed for each new one, over all policy generations", low=0.0)
@@ -174,9 +174,9 @@ class KLConfig:
     """How far the policy may go from the reference."""
 
     controller: Literal["fixed", "adaptive", "budget"] = setting("budget", "how beta is set")
-    beta: float = setting(0.1, "KL coefficient, or where it starts", low=0.0)
+    beta: float = setting(0.05, "KL coefficient, or where it starts", low=0.0)
     target: float = setting(6.0, "adaptive: KL to the reference to hold, in nats per answer", above=0.0)
-    horizon: float = setting(320.0, "adaptive and budget: answers over which beta reacts", above=0.0)
+    horizon: float = setting(192.0, "adaptive and budget: answers over which beta reacts", above=0.0)
     budget_start: float = setting(2.0, "budget: KL allowed with no labels", above=0.0)
     budget_per_1000_labels: float = setting(2.0, "budget: KL added by each thousand labels", low=0.0)
     budget_ceiling: float = setting(12.0, "budget: never more than this", above=0.0)

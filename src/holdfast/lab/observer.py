@@ -52,7 +52,8 @@ class GoldObserver:
         """Forget what was seen after `step`; a torn last line goes too."""
         if not self._path.exists():
             return
-        kept = [line for line in self._path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        kept = [line for line in lines if _step_of(line) <= step]
         write_atomic(self._path, "".join(f"{line}\n" for line in kept).encode())
 
     def _scores(self, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:

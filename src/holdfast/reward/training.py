@@ -6,7 +6,9 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -111,7 +113,15 @@ def fit_ensemble(
     )
     updates = settings.epochs * -(-seen // config.batch)
     progress.begin("reward model", len(ensemble.members) * updates)
-    fits = [_fit_member(ensemble, member, pairs, settings, config, rng, progress) for member in ensemble.members]
+    # Each member draws from a generator of its own, so members can be fitted side by side and come out the same.
+    seeds = torch.randint(2**62, (len(ensemble.members),), generator=rng).tolist()
+
+    def fit(member: RewardModel, seed: int) -> Fit:
+        own = torch.Generator().manual_seed(seed)
+        return _fit_member(ensemble, member, pairs, settings, config, own, progress)
+
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // torch.get_num_threads())) as pool:
+        fits = list(pool.map(fit, ensemble.members, seeds))
     return Fit(
         loss=sum(f.loss for f in fits) / len(fits),
         accuracy=sum(f.accuracy for f in fits) / len(fits),

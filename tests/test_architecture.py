@@ -1,0 +1,330 @@
+"""The lines that hold the house up: who may import whom, who may see gold, no dead setting, no long file."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import small_run
+from holdfast.assembly import assemble, controller_of, gather
+from holdfast.config import Config, config_toml, load_config
+from holdfast.config import schema as config_schema
+from holdfast.lab.observer import GoldObserver, gold_of
+from holdfast.loop import OnlineLoop
+from holdfast.ppo import PPO, NonFiniteStep
+from holdfast.rundir import RunDirectory
+from holdfast.track.progress import Silent
+from holdfast.worlds.loading import load_task, load_world
+
+SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+
+# From the top of the house to its foundations. A part imports from itself and from lines below its own, never from
+# its own line or above. What stands in one pair of brackets is one part.
+ORDER = [
+    [("cli",), ("web",)],
+    [("lab",)],
+    [("export",)],
+    [("report",)],
+    [("assembly",)],
+    [("worlds",)],
+    [("loop",)],
+    [("collecting",), ("refreshing",), ("ppo",), ("sft",), ("rundir",)],
+    [("guard",), ("reward",)],
+    [("track",)],
+    [("control",), ("checkpoint",), ("preferences",)],
+    [("models", "rollout")],
+    [("algorithms",), ("preferences.types",), ("config",), ("randomness",)],
+    [("errors",), ("",)],
+]
+
+LINE_OF = {name: line for line, parts in enumerate(ORDER) for part in parts for name in part}
+PART_OF = {name: part for parts in ORDER for part in parts for name in part}
+
+LONGEST_FILE = 450
+LONGEST_FUNCTION = 80
+
+
+def entry_of(module: str) -> str:
+    """The entry of ORDER that a module belongs to: the longest one that it is or lies below."""
+    parents = [".".join(module.split(".")[:n]) for n in range(len(module.split(".")), 0, -1)]
+    return next((name for name in parents if name in LINE_OF), module)
+
+
+def imports_of(source: str) -> set[str]:
+    """The modules of holdfast that a source imports, at its top or inside a function, without the first name."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are written in full"
+            base = node.module or ""
+            # `from holdfast.cli import run` imports a module, `from holdfast.cli.run import work` a name in one.
+            deeper = {f"{base}.{alias.name}" for alias in node.names}
+            modules = {name for name in deeper if name.removeprefix("holdfast.") in MODULES}
+            found |= modules or {base}
+    ours = {name for name in found if name.split(".")[0] == "holdfast"}
+    return {name.removeprefix("holdfast").removeprefix(".") for name in ours}
+
+
+def against_the_order(module: str, source: str) -> list[str]:
+    """The imports of a module that point sideways or upwards."""
+    own = entry_of(module)
+    return [
+        f"{module} -> {other}"
+        for other in sorted(imports_of(source))
+        if PART_OF.get(entry_of(other)) != PART_OF.get(own) and LINE_OF[entry_of(other)] <= LINE_OF[own]
+    ]
+
+
+def test_every_module_has_its_place() -> None:
+    assert len(MODULES) > 90
+    assert [name for name in MODULES if entry_of(name) not in LINE_OF] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_downwards(module: str) -> None:
+    assert against_the_order(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("loop", "from holdfast.cli.main import main"),
+        ("loop", "def f():\n    import holdfast.lab.observer"),
+        ("loop", "from holdfast.worlds.protocol import World"),
+        ("guard.verdict", "from holdfast.worlds import loading"),
+        ("collecting", "from holdfast.refreshing import Refreshing"),
+        ("models.codec", "from holdfast.preferences.store import PreferenceStore"),
+        ("reward.ensemble", "from holdfast.loop import OnlineLoop"),
+        ("config.files", "from holdfast.randomness import generator"),
+    ],
+)
+def test_the_order_refuses_what_it_is_for(module: str, source: str) -> None:
+    assert against_the_order(module, source)
+
+
+def test_the_order_allows_shared_types() -> None:
+    assert against_the_order("models.codec", "from holdfast.preferences.types import Prompt") == []
+
+
+# --- gold -------------------------------------------------------------------------------------------------------
+
+SEES_GOLD = ("lab", "worlds")
+# The report draws what the lab has written to gold.jsonl, and may not know a world.
+READS_GOLD_ROWS = ("report",)
+BY_NAME = ("getattr", "hasattr", "attrgetter", "methodcaller", "get", "__getattribute__")
+
+
+def gold_in(module: str, source: str) -> list[str]:
+    """Where a module reaches for gold: by an import, as an attribute, or by its name as a text."""
+    if module.split(".")[0] in SEES_GOLD:
+        return []
+    found = [f"imports {name}" for name in imports_of(source) if name.split(".")[-1] == "gold"]
+    if module.split(".")[0] in READS_GOLD_ROWS:
+        return found + [f"imports {n}" for n in imports_of(source) if n.split(".")[0] in SEES_GOLD]
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(attr="gold"):
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=given) if (
+                name in BY_NAME and names_gold(given)
+            ):
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+            case ast.Subscript(slice=ast.Constant(value="gold")):
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+            case ast.ImportFrom() if any(alias.name == "gold" for alias in node.names):
+                found.append(f"line {node.lineno}: imports gold")
+    return found
+
+
+def names_gold(arguments: list[ast.expr]) -> bool:
+    return any(isinstance(a, ast.Constant) and a.value == "gold" for a in arguments)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nobody_but_the_lab_and_the_world_itself_reaches_for_gold(module: str) -> None:
+    assert gold_in(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("loop", "score = world.gold(prompt, text)"),
+        ("guard.audit", "judge = getattr(world, 'gold')"),
+        ("guard.audit", "judge = operator.attrgetter('gold')(world)"),
+        ("guard.audit", "judge = vars(world)['gold']"),
+        ("assembly", "from holdfast.worlds.concierge.gold import gold_score"),
+        ("cli.session", "from holdfast.worlds.concierge import gold"),
+        ("cli.session", "import holdfast.worlds.concierge.gold as truth"),
+        ("report.page", "from holdfast.worlds.loading import load_world"),
+    ],
+)
+def test_reaching_for_gold_is_found(module: str, source: str) -> None:
+    assert gold_in(module, source)
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnlineLoop]:
+    """A loop put together as the program does it, with the lab watching."""
+    config = load_config(None, [word for word in small_run.settings() if word != "--set"])
+    world = load_world(config)
+    ingredients = gather(config, load_task(config, world))
+    run = RunDirectory.create(tmp_path_factory.mktemp("architecture") / "run", config, {})
+    gold = gold_of(world)
+    assert gold is not None
+    observer = GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts)
+    assembly = assemble(ingredients, run, Silent(), [observer])
+    yield assembly.loop
+    assembly.close()
+
+
+def reached(start: object, but_not: tuple[object, ...]) -> Iterator[tuple[str, object]]:
+    """Every object that can be got at from one, through attributes, containers, closures and bound methods."""
+    seen, queue = {id(thing) for thing in but_not}, [("", start)]
+    while queue:
+        path, thing = queue.pop()
+        if id(thing) in seen or isinstance(thing, type | ModuleType | torch.Tensor | str | bytes | int | float):
+            continue
+        seen.add(id(thing))
+        yield path, thing
+        queue += [(f"{path}.{name}", part) for name, part in parts_of(thing)]
+
+
+def parts_of(thing: object) -> list[tuple[str, object]]:
+    if isinstance(thing, dict):
+        return [(f"[{key!r}]", value) for key, value in list(thing.items())]
+    if isinstance(thing, list | tuple | set | frozenset):
+        return [(f"[{n}]", value) for n, value in enumerate(thing)]
+    if isinstance(thing, MethodType):
+        return [("__self__", thing.__self__), ("__func__", thing.__func__)]
+    if isinstance(thing, FunctionType):
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        return [(f"closure[{n}]", cell) for n, cell in enumerate([*cells, *(thing.__defaults__ or ())])]
+    if isinstance(thing, BuiltinFunctionType):
+        return [("__self__", thing.__self__)]
+    # Slots are read past `__getattr__`, which some libraries use to make what is not there yet.
+    slots = {name: part for kind in type(thing).__mro__ for name, part in vars(kind).items() if is_slot(part)}
+    named = {name: slot.__get__(thing) for name, slot in slots.items() if is_filled(thing, slot)}
+    return list((named | getattr(thing, "__dict__", {})).items())
+
+
+def is_slot(part: object) -> bool:
+    return isinstance(part, MemberDescriptorType)
+
+
+def is_filled(thing: object, slot: Any) -> bool:
+    try:
+        slot.__get__(thing)
+    except AttributeError:
+        return False
+    return True
+
+
+def knows_gold(thing: object) -> bool:
+    return hasattr(type(thing), "gold") or "gold" in getattr(thing, "__dict__", {})
+
+
+def test_the_loop_cannot_reach_gold(loop: OnlineLoop) -> None:
+    """Through the labeller, a person with the truth in mind, and the observers, who only watch, one can."""
+    but_not = (loop.collecting.labeller, loop.observers)
+    walked = list(reached(loop, but_not))
+    assert len(walked) > 500
+    assert any(thing is loop.refreshing.store for _, thing in walked)
+    assert [path for path, thing in walked if knows_gold(thing)] == []
+
+
+def test_the_walk_would_find_gold(loop: OnlineLoop) -> None:
+    assert any(knows_gold(thing) for _, thing in reached(loop, (loop.observers,)))
+    assert any(knows_gold(thing) for _, thing in reached(loop, (loop.collecting.labeller,)))
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+SECTIONS: dict[str, type[Any]] = {f.name: getattr(config_schema, str(f.type)) for f in fields(Config)}
+
+
+@pytest.fixture
+def read_settings(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The settings that are read from now on, by anything but the config package itself."""
+    reads: set[str] = set()
+
+    def watch(section: str, kind: type[Any]) -> None:
+        names = {f.name for f in fields(kind)}
+
+        def get(self: object, name: str) -> Any:
+            reader = sys._getframe(1).f_code.co_filename
+            if name in names and not reader.startswith((str(SOURCE / "config"), "<")):
+                reads.add(f"{section}.{name}")
+            return object.__getattribute__(self, name)
+
+        monkeypatch.setattr(kind, "__getattribute__", get)
+
+    for section, kind in SECTIONS.items():
+        watch(section, kind)
+    return reads
+
+
+def test_the_config_package_reading_itself_does_not_count(read_settings: set[str]) -> None:
+    config_toml(load_config(None, ["kl.beta=0.1"]))
+    assert read_settings == set()
+
+
+def test_every_setting_is_read_by_something(
+    read_settings: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A setting that nothing reads is a promise that nobody keeps."""
+    with monkeypatch.context() as patch:
+        patch.setattr(PPO, "moved", bad_once(PPO.moved))
+        small_run.run(tmp_path, run__rounds="2", run__steps_per_round="2", preferences__selection="disagreement")
+    # Two ways that this run does not go: another controller, and a user's own files.
+    controller_of(load_config(None, ["kl.controller=adaptive"]))
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a\nb\n")
+    load_world(load_config(None, ["world.name=files", f"data.prompts={prompts}"]))
+    declared = {f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind)}
+    assert len(declared) > 80
+    assert declared - read_settings == set()
+
+
+def bad_once(moved: Any) -> Any:
+    """The first step of all is dropped, which not every run sees."""
+    calls = iter([True])
+
+    def wrapper(*args: Any) -> Any:
+        if next(calls, False):
+            raise NonFiniteStep("made bad")
+        return moved(*args)
+
+    return wrapper
+
+
+# --- size -------------------------------------------------------------------------------------------------------
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_no_function_is_too_long_to_read() -> None:
+    lengths = {
+        f"{name}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert len(lengths) > 500
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION} == {}
