@@ -13,6 +13,7 @@ import torch
 import small_run
 from holdfast.checkpoint import files
 from holdfast.cli.main import main
+from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.ensemble import Ensemble
 from small_run import differences, events_of, result_of, rows_of, run_arguments
 
@@ -78,6 +79,14 @@ def test_one_bad_step_does_not_move_the_policy(tmp_path: Path, monkeypatch: pyte
     moved = [name for name in differences(before, after) if name.startswith(("policy/", "optimiser/"))]
     assert moved == []
     assert after["loop"]["position"]["skipped"] == 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize("lr", ["1e3", "1e10"])
+def test_a_learning_rate_that_blows_the_policy_up(lr: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One update is enough; what comes of it (gradients, or only the KL) is not a number."""
+    wild = {"ppo__lr": lr, "ppo__lr_warmup_steps": "0", "ppo__epochs": "1", "ppo__minibatches": "1"}
+    assert main(run_arguments(tmp_path, **wild)) == 2
+    assert "steps in a row met values that are not numbers" in last_line(capsys)
 
 
 class DiskFull:
@@ -159,13 +168,11 @@ def test_a_labeller_that_fails(body: str, sentence: str, tmp_path: Path, capsys:
     assert main(run_arguments(tmp_path, world__labeller=f"{judge}:Judge")) == 2
     assert sentence in last_line(capsys)
     run = tmp_path / small_run.NAME
-    assert result_counts(run) == (24, 0)
+    assert counts_of(run) == (24, 0)
     assert list((run / "checkpoints").glob("*")) == []
 
 
-def result_counts(run: Path) -> tuple[int, int]:
-    from holdfast.preferences.store import PreferenceStore
-
+def counts_of(run: Path) -> tuple[int, int]:
     with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
         counts = store.counts()
     return counts.comparisons, counts.labels
