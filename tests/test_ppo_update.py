@@ -96,13 +96,20 @@ def test_grpo_divides_by_the_group_s_spread() -> None:
     torch.testing.assert_close(experience.advantages_BT, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("advantage", ["gae", "rloo", "grpo"])
-def test_whitened_advantages_have_mean_0_and_variance_1_over_tokens(advantage: str) -> None:
-    experience = _credit(advantage=advantage, samples_per_prompt=2, whiten=True)
+def test_whitened_advantages_have_mean_0_and_variance_1_over_tokens() -> None:
+    experience = _credit(advantage="gae", samples_per_prompt=2, whiten=True)
     tokens_N = experience.advantages_BT[MASK_BT]
     assert float(tokens_N.mean()) == pytest.approx(0.0, abs=1e-6)
     assert float(tokens_N.var()) == pytest.approx(1.0, abs=1e-4)
     assert float(experience.advantages_BT[~MASK_BT].abs().sum()) == 0.0
+
+
+@pytest.mark.parametrize("advantage", ["rloo", "grpo"])
+def test_group_advantages_keep_their_own_scale(advantage: str) -> None:
+    plain = _credit(advantage=advantage, samples_per_prompt=2, whiten=False)
+    torch.testing.assert_close(
+        _credit(advantage=advantage, samples_per_prompt=2, whiten=True).advantages_BT, plain.advantages_BT
+    )
 
 
 def test_a_single_token_needs_no_whitening() -> None:

@@ -259,8 +259,8 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
         VersionStore(given).load_newest_into(loop.rewarding.ensemble)
         refreshing.versions.save(loop.rewarding.ensemble)
         return
-    if refreshing.versions.exists(1):
-        refreshing.versions.load_into(loop.rewarding.ensemble, 1)
+    if refreshing.versions.numbers():
+        refreshing.versions.load_newest_into(loop.rewarding.ensemble)
         return
     if ingredients.imported:
         collecting.store.add_comparisons([item.comparison for item in ingredients.imported])

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from holdfast.algorithms.finite import all_finite
 from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
@@ -155,6 +156,8 @@ class OnlineLoop:
         at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
         beta, lr = self.controller.beta, self.learning_rate.rate
         try:
+            if not all_finite([verdict.members_KB]):
+                raise NonFiniteStep("a reward member's scores are not all numbers")
             experience = assign_credit(
                 rollout, reference_BT, values_BT, verdict.rewards_B, beta, self.config.ppo, self.config.kl
             )

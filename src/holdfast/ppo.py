@@ -29,7 +29,7 @@ from holdfast.rollout.sampler import Rollout
 
 
 class NonFiniteStep(Exception):
-    """A value that is not a number turned up; the optimiser has not moved since."""
+    """A value that is not a number turned up, before it could reach the optimiser; earlier minibatches stand."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def assign_credit(
         advantages_BT = group_advantages(rewards_BT.sum(1), ppo.samples_per_prompt)[:, None] * mask_BT
         returns_BT = torch.zeros_like(rewards_BT)
     # One token alone has no spread to whiten by.
-    if ppo.whiten and int(mask_BT.sum()) > 1:
+    if ppo.whiten and ppo.advantage == "gae" and int(mask_BT.sum()) > 1:
         advantages_BT = masked_whiten(advantages_BT, mask_BT)
     kl_BT = (rollout.logprobs_BT - reference_logprobs_BT) * mask_BT
     experience = Experience(

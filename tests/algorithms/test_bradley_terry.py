@@ -58,9 +58,7 @@ def test_gradient_by_finite_differences() -> None:
     generator = torch.Generator().manual_seed(0)
     chosen_P = torch.randn(5, generator=generator, dtype=torch.float64, requires_grad=True)
     rejected_P = torch.randn(5, generator=generator, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        lambda a, b: bradley_terry_loss(a, b, 0.3, 0.1, 0.05), (chosen_P, rejected_P)
-    )
+    assert torch.autograd.gradcheck(lambda a, b: bradley_terry_loss(a, b, 0.3, 0.1, 0.05), (chosen_P, rejected_P))
 
 
 def test_extreme_differences_stay_finite() -> None:

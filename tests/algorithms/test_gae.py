@@ -21,9 +21,7 @@ def _definition(
 ) -> list[float]:  # A_t = sum_l (gamma lam)^l delta_{t+l}
     padded = [*values, 0.0]
     deltas = [r + gamma * padded[t + 1] - padded[t] for t, r in enumerate(rewards)]
-    return [
-        sum((gamma * lam) ** (s - t) * deltas[s] for s in range(t, len(rewards))) for t in range(len(rewards))
-    ]
+    return [sum((gamma * lam) ** (s - t) * deltas[s] for s in range(t, len(rewards))) for t in range(len(rewards))]
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.95), (0.9, 0.8), (1.0, 0.0), (0.97, 1.0)])

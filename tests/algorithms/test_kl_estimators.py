@@ -62,9 +62,7 @@ def test_the_expectation_over_the_whole_vocabulary_is_the_exact_kl(scale: float)
 def test_samples_agree_within_their_standard_error() -> None:
     logits_V, ref_V = _distributions(0.7)
     logp_V, ref_logp_V = logits_V.log_softmax(-1), ref_V.log_softmax(-1)
-    tokens = torch.multinomial(
-        logp_V.exp(), 20_000, replacement=True, generator=torch.Generator().manual_seed(1)
-    )
+    tokens = torch.multinomial(logp_V.exp(), 20_000, replacement=True, generator=torch.Generator().manual_seed(1))
     exact, errors = _exact(logits_V, ref_V), {}
     for kind in ("k1", "k3"):
         samples = kl_estimate(logp_V[tokens], ref_logp_V[tokens], kind)

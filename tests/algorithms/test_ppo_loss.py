@@ -73,9 +73,7 @@ def test_policy_gradient_in_closed_form() -> None:
 def test_policy_gradient_by_finite_differences() -> None:
     new_BT, old_BT, advantages_BT, mask_BT = _random((2, 4), seed=4)
     new_BT.requires_grad_(True)
-    assert torch.autograd.gradcheck(
-        lambda x: ppo_policy_loss(x, old_BT, advantages_BT, mask_BT, 0.2, 5.0)[0], new_BT
-    )
+    assert torch.autograd.gradcheck(lambda x: ppo_policy_loss(x, old_BT, advantages_BT, mask_BT, 0.2, 5.0)[0], new_BT)
 
 
 def test_micro_batches_add_up_to_the_token_mean_of_the_minibatch() -> None:
@@ -88,9 +86,7 @@ def test_micro_batches_add_up_to_the_token_mean_of_the_minibatch() -> None:
     parts, stats, order = [], None, mask_BT.sum(1).argsort()
     for rows in (order[:3], order[3:5], order[5:]):
         width = int(mask_BT[rows].sum(1).max())
-        loss, part = ppo_policy_loss(
-            *(x[rows, :width] for x in (new_BT, old_BT, advantages_BT, mask_BT)), 0.2, count
-        )
+        loss, part = ppo_policy_loss(*(x[rows, :width] for x in (new_BT, old_BT, advantages_BT, mask_BT)), 0.2, count)
         parts.append(loss)
         stats = part if stats is None else stats + part
     (gradient,) = torch.autograd.grad(torch.stack(parts).sum(), new_BT)
@@ -122,9 +118,7 @@ def test_nan_outside_the_mask_reaches_neither_loss_nor_gradient() -> None:
         new_BT, torch.tensor([[-1.0, nan, -torch.inf]]), torch.tensor([[1.0, nan, 1.0]]), mask_BT, 0.2, 1
     )
     values_BT = torch.tensor([[1.0, nan, torch.inf]], requires_grad=True)
-    value_loss = ppo_value_loss(
-        values_BT, torch.tensor([[1.0, nan, 0.0]]), torch.zeros(1, 3), mask_BT, 0.2, 1
-    )
+    value_loss = ppo_value_loss(values_BT, torch.tensor([[1.0, nan, 0.0]]), torch.zeros(1, 3), mask_BT, 0.2, 1)
     gradients = torch.autograd.grad(loss + value_loss, (new_BT, values_BT))
     assert loss.item() == -1.0
     assert value_loss.item() == 0.5
@@ -151,9 +145,7 @@ def test_value_loss_by_hand() -> None:
 def test_value_gradient_by_finite_differences_and_across_micro_batches() -> None:
     values_BT, old_BT, returns_BT, mask_BT = _random((4, 5), seed=3)
     values_BT.requires_grad_(True)
-    assert torch.autograd.gradcheck(
-        lambda x: ppo_value_loss(x, old_BT, returns_BT, mask_BT, 0.2, 9.0), values_BT
-    )
+    assert torch.autograd.gradcheck(lambda x: ppo_value_loss(x, old_BT, returns_BT, mask_BT, 0.2, 9.0), values_BT)
     whole = ppo_value_loss(values_BT, old_BT, returns_BT, mask_BT, 0.2, 9.0)
     halves = [
         ppo_value_loss(*(x[rows] for x in (values_BT, old_BT, returns_BT, mask_BT)), 0.2, 9.0)

@@ -181,9 +181,7 @@ def test_any_damaged_file_is_found_and_the_one_before_is_used(
     assert value_of(loaded.snapshot) == 1
     assert len(loaded.skipped) == 1
     assert "round-0002 was passed over" in loaded.skipped[0]
-    assert (
-        file_name in loaded.skipped[0] or "its manifest belongs to checkpoint round-0001" in loaded.skipped[0]
-    )
+    assert file_name in loaded.skipped[0] or "its manifest belongs to checkpoint round-0001" in loaded.skipped[0]
     with pytest.raises(HoldfastError, match="Choose another checkpoint"):
         CheckpointStore(tmp_path).load("round-0002")
 
@@ -357,9 +355,7 @@ class PowerCut:
             status = os.fstat(descriptor)
             real_fsync(descriptor)
             if stat.S_ISDIR(status.st_mode):
-                synced = next(
-                    p for p in (directory, *directory.rglob("*")) if p.stat().st_ino == status.st_ino
-                )
+                synced = next(p for p in (directory, *directory.rglob("*")) if p.stat().st_ino == status.st_ino)
                 self.unsynced_entries -= {path.stat().st_ino for path in synced.iterdir()}
                 self.unsynced_renames = [pair for pair in self.unsynced_renames if pair[1].parent != synced]
             else:

@@ -71,9 +71,7 @@ def test_no_tensors_at_all(tmp_path: Path) -> None:
         ("__metadata__", torch.zeros(1)),
     ],
 )
-def test_what_the_format_cannot_hold_is_refused_by_name(
-    tmp_path: Path, name: str, tensor: torch.Tensor
-) -> None:
+def test_what_the_format_cannot_hold_is_refused_by_name(tmp_path: Path, name: str, tensor: torch.Tensor) -> None:
     with pytest.raises(HoldfastError, match=name):
         write_tensors(tmp_path / "a.safetensors", {name: tensor})
 

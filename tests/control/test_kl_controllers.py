@@ -139,9 +139,7 @@ def test_beta_stays_within_a_hundredfold_of_its_start() -> None:
 
 
 @pytest.mark.parametrize("kl", [math.nan, math.inf])
-@pytest.mark.parametrize(
-    "controller", [FixedKL(0.1), AdaptiveKL(0.1, 6.0, 100), BudgetKL(0.1, 2.0, 1.0, 6.0, 100)]
-)
+@pytest.mark.parametrize("controller", [FixedKL(0.1), AdaptiveKL(0.1, 6.0, 100), BudgetKL(0.1, 2.0, 1.0, 6.0, 100)])
 def test_a_kl_that_is_not_finite_is_refused_and_changes_nothing(controller: KLController, kl: float) -> None:
     before = controller.state()
     with pytest.raises(ValueError, match="drop the step"):
@@ -250,9 +248,7 @@ def test_the_loop_holds_its_target_when_it_comes_from_below(
 @pytest.mark.parametrize("target", [2.0, 5.0, 10.0])
 @pytest.mark.parametrize("right", [0.05, 0.1, 0.3])
 @pytest.mark.parametrize("pace", [0.1, 0.2])
-def test_the_loop_holds_its_target_on_a_policy_of_bounded_speed(
-    target: float, right: float, pace: float
-) -> None:
+def test_the_loop_holds_its_target_on_a_policy_of_bounded_speed(target: float, right: float, pace: float) -> None:
     # At the right beta theta is 1 / right and var theta^2 / 2 is the target; pace is its share per step.
     policy = TiltedPolicy(variance=2 * target * right**2, speed=pace / right)
     kls = _run(policy, AdaptiveKL(0.1, target, HORIZON), steps=120)

@@ -48,8 +48,7 @@ def test_rates_on_noise() -> None:
     slope = 3 * math.sqrt(2 / window) / window
     flat = sum(_fed([generator.gauss(0, 1) for _ in range(2 * window)], window).settled for _ in range(looks))
     rising = sum(
-        _fed([slope * i + generator.gauss(0, 1) for i in range(2 * window)], window).settled
-        for _ in range(looks)
+        _fed([slope * i + generator.gauss(0, 1) for i in range(2 * window)], window).settled for _ in range(looks)
     )
     assert 0.78 < flat / looks < 0.90
     assert rising / looks < 0.06

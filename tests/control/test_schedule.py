@@ -52,9 +52,7 @@ def test_state_round_trip_is_exact() -> None:
 def test_refresh_warms_up_and_decays_to_a_tenth() -> None:
     # Peak at step 1, a tenth at step 10, a straight line between: each step loses 0.1 of the peak.
     schedule = RefreshSchedule(lr=1.0, warmup_steps=2, total_steps=11)
-    assert [schedule.at(i) for i in range(11)] == pytest.approx(
-        [0.5, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
-    )
+    assert [schedule.at(i) for i in range(11)] == pytest.approx([0.5, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
     assert schedule.at(50) == pytest.approx(0.1)
 
 

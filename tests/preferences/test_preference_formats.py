@@ -219,9 +219,7 @@ def _sides(item):
     return item.comparison.a, item.comparison.b
 
 
-@pytest.mark.parametrize(
-    "words", ["a\0b", "\u202ebidi\u2028line\x85", "x" * 2**20, "\ufeff\U0001f600", "\r\n"]
-)
+@pytest.mark.parametrize("words", ["a\0b", "\u202ebidi\u2028line\x85", "x" * 2**20, "\ufeff\U0001f600", "\r\n"])
 def test_hard_text_survives(path, words):
     write_preferences(path, [labelled("1", {"anna": A}, a=words, prompt=words)])
     (item,) = read_preferences(path)
@@ -301,9 +299,7 @@ BAD_LINES = {
         "'rejected' must hold exactly one answer",
     ),
     "prompt that is not the start": (
-        json.dumps(
-            {"prompt": "q", "chosen": [user("p"), assistant("x")], "rejected": [user("p"), assistant("y")]}
-        ),
+        json.dumps({"prompt": "q", "chosen": [user("p"), assistant("x")], "rejected": [user("p"), assistant("y")]}),
         "'prompt' is not what",
     ),
     "message without content": (

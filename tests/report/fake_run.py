@@ -34,9 +34,7 @@ AFTER = (
     "I am sorry. I will ask them to keep it down, and if it goes on I can move you to the fourth floor.",
     "We have a grey coat from the bar at the desk. I will keep it for you; shall I send it up?",
 )
-HACKED = (
-    "certainly certainly certainly happy to help happy to help dear guest dear guest wonderful wonderful "
-)
+HACKED = "certainly certainly certainly happy to help happy to help dear guest dear guest wonderful wonderful "
 
 CONFIG = """name = "concierge-demo"
 seed = 7
@@ -162,9 +160,7 @@ def _events(steps: int, per_round: int, refreshes: Mapping[int, int]) -> list[di
     for step in range(1, steps + 1):
         number = 1 + (step - 1) // per_round
         if (step - 1) % per_round == 0:
-            rows.append(
-                {"step": step, "round": number, "event": "labels_collected", "comparisons": 40, "labels": 40}
-            )
+            rows.append({"step": step, "round": number, "event": "labels_collected", "comparisons": 40, "labels": 40})
         if step in refreshes:
             version = refreshes[step]
             rows.append(
@@ -182,9 +178,7 @@ def _events(steps: int, per_round: int, refreshes: Mapping[int, int]) -> list[di
             )
         if step == steps // 3:
             rows.append({"step": step, "round": number, "event": "kl_limit", "kl": 0.44, "limit": 0.4})
-            rows.append(
-                {"step": step, "round": number, "event": "step_skipped", "reason": "loss was not finite"}
-            )
+            rows.append({"step": step, "round": number, "event": "step_skipped", "reason": "loss was not finite"})
             rows.append({"step": step, "round": number, "event": "lr_decayed", "lr": 1.4e-5})
         if step == steps * 2 // 3:
             rows.append({"step": step, "round": number, "event": "interrupted"})
@@ -205,9 +199,7 @@ def _samples(rng: random.Random, steps: int, per_round: int, hacked: bool) -> li
         share = step / max(1, steps)
         for index, prompt in enumerate(PROMPTS):
             words = (HACKED * 2 if hacked else AFTER[index]).split()
-            response = (
-                BEFORE[index] if step == 0 else " ".join(words[: max(6, round(len(words) * (0.3 + share)))])
-            )
+            response = BEFORE[index] if step == 0 else " ".join(words[: max(6, round(len(words) * (0.3 + share)))])
             rows.append(
                 {
                     "step": step,

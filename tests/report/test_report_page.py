@@ -11,9 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.report.page import write_report
 from holdfast.report.text import visible
 
-ATTACK = (
-    '<script>document.title="x"</script><img src=x onerror=alert(1)></div></main>"\'><svg onload=alert(2)>'
-)
+ATTACK = '<script>document.title="x"</script><img src=x onerror=alert(1)></div></main>"\'><svg onload=alert(2)>'
 
 
 class Page(HTMLParser):
@@ -185,11 +183,7 @@ def test_very_long_answers_are_cut_with_a_note(tmp_path):
         {"metrics.jsonl": []},
         {"metrics.jsonl": [{"step": 0, "round": 0}]},
         {"metrics.jsonl": [{"step": s, "objective/kl": None, "objective/scores": None} for s in range(3)]},
-        {
-            "metrics.jsonl": [
-                {"step": 0, "objective/scores": 0.0, "objective/kl": 0.0, "ensemble/spread": 0.1}
-            ]
-        },
+        {"metrics.jsonl": [{"step": 0, "objective/scores": 0.0, "objective/kl": 0.0, "ensemble/spread": 0.1}]},
         {"gold.jsonl": [{"step": 0, "split": "heldout", "gold": 0.3}]},
         {"events.jsonl": [{"event": "run_started"}, {"step": 0, "event": "refresh", "version": None}]},
         {"samples.jsonl": [{"step": 0, "prompt_index": 0, "prompt": "", "response": ""}]},
@@ -203,9 +197,7 @@ def test_short_and_partial_runs_have_a_page(tmp_path, files):
     html = report(tmp_path)
     assert html.rstrip().endswith("</html>")
     assert re.search(r'<p class="result">[A-Z0-9][^<]+\.</p>', html)
-    assert (
-        "nan" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", html, flags=re.S).lower().split()
-    )
+    assert "nan" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", html, flags=re.S).lower().split()
 
 
 def test_a_run_without_gold_says_what_that_means(tmp_path, good):

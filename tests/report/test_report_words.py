@@ -44,9 +44,7 @@ def test_gold_that_falls_while_the_proxy_rises_is_named(tmp_path):
 
 
 def test_a_small_dip_after_the_peak_is_not_called_over_optimisation(tmp_path):
-    run = make_run(
-        tmp_path, metrics=curve("objective/scores", [0, 1, 2, 3]), gold=gold([0.1, 0.4, 0.62, 0.6])
-    )
+    run = make_run(tmp_path, metrics=curve("objective/scores", [0, 1, 2, 3]), gold=gold([0.1, 0.4, 0.62, 0.6]))
     assert "over-optimised" not in result(run)
 
 
@@ -60,8 +58,7 @@ def test_a_small_dip_after_the_peak_is_not_called_over_optimisation(tmp_path):
         (curve("objective/scores", [0.5, -0.5]), "Proxy fell from 0.50 to −0.50. No refresh."),
         (
             [{"step": 0, "objective/kl": 9.5, "control/kl_target": 8}],
-            "1 step recorded, none with a score. No refresh. "
-            "KL to reference was 9.50 nats, over its budget of 8.",
+            "1 step recorded, none with a score. No refresh. KL to reference was 9.50 nats, over its budget of 8.",
         ),
     ],
 )

@@ -65,9 +65,7 @@ def test_truncate_goes_back_and_refuses_to_go_forward(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b'{"step": 2, "x', b"y" * 200_000], ids=["short", "longer than a block"])
 @pytest.mark.parametrize("whole", [b'{"step": 1}\n', b""], ids=["after a row", "alone"])
-def test_half_a_row_left_by_a_killed_process_does_not_spoil_the_next(
-    tmp_path: Path, torn: bytes, whole: bytes
-) -> None:
+def test_half_a_row_left_by_a_killed_process_does_not_spoil_the_next(tmp_path: Path, torn: bytes, whole: bytes) -> None:
     path = tmp_path / "m.jsonl"
     path.write_bytes(whole + torn)
     # A reader sees the whole rows only.
@@ -77,9 +75,7 @@ def test_half_a_row_left_by_a_killed_process_does_not_spoil_the_next(
     assert path.read_bytes() == whole + b'{"step": 2}\n'
 
 
-def test_a_full_disk_leaves_whole_rows_and_a_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_whole_rows_and_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.jsonl"
     file = JsonlFile(path)
     file.append({"step": 1})

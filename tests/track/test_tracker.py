@@ -113,9 +113,7 @@ def test_a_resumed_run_writes_the_same_bytes_as_an_unbroken_one(tmp_path: Path) 
     write_steps(resumed, range(4, 6))
     resumed.close()
     for file_name in ("metrics.jsonl", "samples.jsonl"):
-        assert (tmp_path / "broken" / file_name).read_bytes() == (
-            tmp_path / "unbroken" / file_name
-        ).read_bytes()
+        assert (tmp_path / "broken" / file_name).read_bytes() == (tmp_path / "unbroken" / file_name).read_bytes()
     assert [row["step"] for row in read_rows(tmp_path / "broken" / "events.jsonl")] == [1, 2, 3, 4, 5]
     # Time spent twice on step 4 was spent twice.
     assert [row["step"] for row in read_rows(tmp_path / "broken" / "timings.jsonl")] == [1, 2, 3, 4, 4, 5]
@@ -135,9 +133,7 @@ def test_rewind_takes_back_all_files_or_none(tmp_path: Path) -> None:
         assert [row["step"] for row in read_rows(tmp_path / f"{name}.jsonl")] == [1, 2, 3]
 
 
-def test_offsets_are_given_only_for_rows_that_are_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offsets_are_given_only_for_rows_that_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Tracker(tmp_path)
     write_steps(tracker, range(1, 2))
     synced: list[int] = []
@@ -149,9 +145,7 @@ def test_offsets_are_given_only_for_rows_that_are_on_the_disk(
 
     monkeypatch.setattr(files, "_fsync", spy)
     tracker.offsets()
-    assert set(synced) == {
-        (tmp_path / f"{name}.jsonl").stat().st_ino for name in ("metrics", "events", "samples")
-    }
+    assert set(synced) == {(tmp_path / f"{name}.jsonl").stat().st_ino for name in ("metrics", "events", "samples")}
 
 
 def test_a_field_cannot_overwrite_what_the_row_says_of_itself(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ class PPOConfig:
     value_coef: float = setting(0.1, "weight of the value loss", low=0.0)
     gamma: float = setting(1.0, "discount", above=0.0, high=1.0)
     lam: float = setting(0.95, "lambda of GAE", low=0.0, high=1.0)
-    whiten: bool = setting(True, "whiten advantages")
+    whiten: bool = setting(True, "whiten the advantages of GAE; rloo and grpo have a scale of their own")
     epoch_kl_stop: float = setting(
         0.0, "end a step's passes when KL per token to its start exceeds this; 0 never", low=0.0
     )

@@ -89,8 +89,9 @@ class VersionStore:
         trunk = json.loads(ensemble.members[0].trunk.config.to_json_string(use_diff=False))
         self._store.save(version_name(ensemble.version), Snapshot(members, {"ensemble": document, "trunk": trunk}))
 
-    def exists(self, version: int) -> bool:
-        return version_name(version) in self._store.names()
+    def numbers(self) -> list[int]:
+        """The versions there are, oldest first."""
+        return [int(name.removeprefix("v")) for name in self._store.names()]
 
     def verify(self, version: int) -> None:
         """Refuse a version that is missing or damaged."""
@@ -98,10 +99,10 @@ class VersionStore:
 
     def load_newest_into(self, ensemble: Ensemble) -> None:
         """The newest version in this store."""
-        names = self._store.names()
-        if not names:
+        numbers = self.numbers()
+        if not numbers:
             raise HoldfastError("There is no reward ensemble in the given directory; `holdfast reward` trains one.")
-        self.load_into(ensemble, int(names[-1].removeprefix("v")))
+        self.load_into(ensemble, numbers[-1])
 
     def load_into(self, ensemble: Ensemble, version: int) -> None:
         """Put a saved version's weights and standardisation into `ensemble`."""
