@@ -252,7 +252,8 @@ def _any_event(event: EventRow) -> str:
 
 
 def _details(event: EventRow) -> str:
-    shown = [f"{name.replace('_', ' ')} {_shown(value)}" for name, value in event.fields.items()]
+    fields = {name: value for name, value in event.fields.items() if name != "time"}
+    shown = [f"{name.replace('_', ' ')} {_shown(value)}" for name, value in fields.items()]
     return f" ({', '.join(shown)})" if shown else ""
 
 
