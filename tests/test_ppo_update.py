@@ -219,6 +219,28 @@ def test_a_gradient_that_is_not_a_number_stops_before_the_optimiser_moves(failin
     assert all(bool(torch.isfinite(s["exp_avg"]).all()) for s in ppo.optimiser.state.values())
 
 
+def test_a_step_that_fails_in_a_later_minibatch_leaves_no_trace() -> None:
+    policy, ppo = _setup()
+    experience = _experience(policy, ppo)
+    batches = ppo.batches(experience.rollout)
+    ppo.learn(experience, batches, 0.1, 1e-2, _rng())
+    before, moments = _weights(policy), copy.deepcopy(ppo.optimiser.state_dict()["state"])
+    calls = 0
+
+    def poison(grad: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return grad * float("nan") if calls == 3 else grad
+
+    policy.lm.lm_head.weight.register_hook(poison)
+    with pytest.raises(NonFiniteStep):
+        ppo.learn(experience, batches, 0.1, 1e-2, _rng())
+    assert calls == 3, "two minibatches had moved the policy before"
+    assert all(torch.equal(p, before[name]) for name, p in policy.named_parameters())
+    for i, state in ppo.optimiser.state_dict()["state"].items():
+        assert all(torch.equal(value, moments[i][key]) for key, value in state.items())
+
+
 def test_an_infinite_loss_stops_too() -> None:
     policy, ppo = _setup(minibatches=1)
     experience = _experience(policy, ppo)

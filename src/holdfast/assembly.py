@@ -184,6 +184,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
     """Supervised fine-tuning, or the reference that an earlier attempt has finished."""
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     if run.reference.is_dir():
+        run.check_reference()
         return load_causal_lm(run.reference)[0].to(config.run.device)
     lm = ingredients.lm
     if config.sft.epochs and task.demonstrations:
@@ -198,6 +199,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
         )
         tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=len(task.demonstrations))
     save_model(run.reference, lm, codec)
+    run.seal_reference()
     return lm
 
 

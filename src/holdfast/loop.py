@@ -162,8 +162,7 @@ class OnlineLoop:
                 rollout, reference_BT, values_BT, verdict.rewards_B, beta, self.config.ppo, self.config.kl
             )
             with self.timed("update"):
-                learned = self.ppo.update(experience, beta, lr, self.streams["minibatches"])
-                kl_step = self.ppo.moved(rollout, batches)
+                learned, kl_step = self.ppo.learn(experience, batches, beta, lr, self.streams["minibatches"])
         except NonFiniteStep as reason:
             self.skip_step(str(reason))
             return

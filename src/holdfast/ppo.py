@@ -7,6 +7,7 @@ Shapes: B answers, T response tokens (padded on the right), N response tokens of
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from holdfast.rollout.sampler import Rollout
 
 
 class NonFiniteStep(Exception):
-    """A value that is not a number turned up, before it could reach the optimiser; earlier minibatches stand."""
+    """A value that is not a number turned up before it could reach the optimiser."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,21 @@ class PPO:
         if not math.isfinite(kl):
             raise NonFiniteStep("the KL of the update is not a number")
         return kl
+
+    def learn(
+        self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
+    ) -> tuple[dict[str, float], float]:
+        """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
+        weights = [p.detach().clone() for p in self.parameters]
+        moments = copy.deepcopy(self.optimiser.state_dict())
+        try:
+            return self.update(experience, beta, lr, rng), self.moved(experience.rollout, batches)
+        except NonFiniteStep:
+            with torch.no_grad():
+                for parameter, before in zip(self.parameters, weights, strict=True):
+                    parameter.copy_(before)
+            self.optimiser.load_state_dict(moments)
+            raise
 
     def update(self, experience: Experience, beta: float, lr: float, rng: torch.Generator) -> dict[str, float]:
         """Several passes over the step's answers; stops early when the policy has moved too far from its start."""

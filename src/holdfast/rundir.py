@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.checkpoint.files import rename, sync, sync_directory, write_atomic, write_json_atomic
+from holdfast.checkpoint.files import (
+    read_json,
+    rename,
+    sha256_of,
+    sync,
+    sync_directory,
+    write_atomic,
+    write_json_atomic,
+)
 from holdfast.config import Config, config_toml, load_config
 from holdfast.errors import HoldfastError
 
@@ -100,6 +108,24 @@ class RunDirectory:
         if not isinstance(document, dict):
             raise HoldfastError(f"{self.manifest_file} is not a run's manifest.")
         return document
+
+    def seal_reference(self) -> None:
+        """Write down the checksums of the reference, which every KL is measured against."""
+        sums = {file.name: sha256_of(file) for file in sorted(self.reference.iterdir())}
+        write_json_atomic(self.path / "reference.json", sums)
+
+    def check_reference(self) -> None:
+        """Refuse a reference whose files have changed; one cut off before it was sealed is sealed now."""
+        sealed = self.path / "reference.json"
+        if not sealed.is_file():
+            self.seal_reference()
+        for name, expected in read_json(sealed).items():
+            file = self.reference / name
+            if not file.is_file() or sha256_of(file) != expected:
+                raise HoldfastError(
+                    f"{file} is missing or not as it was written, so KL would be measured against something else; "
+                    "bring the file back or start a new run."
+                )
 
     def config(self) -> Config:
         return load_config(self.config_file)

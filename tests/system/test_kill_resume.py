@@ -180,6 +180,12 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(
     assert tree_of(cut_run, but_not=aside) == before
 
 
+def test_a_changed_reference_is_refused(cut_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip_a_byte(cut_run / "reference" / "model.safetensors")
+    assert main(["resume", str(cut_run)]) == 2
+    assert "model.safetensors is missing or not as it was written" in capsys.readouterr().err
+
+
 def test_a_finished_run_can_be_resumed_and_stays_as_it_is(unbroken: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(unbroken, tmp_path / small_run.NAME))
     assert main(["resume", str(run)]) == 0

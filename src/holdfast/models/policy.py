@@ -46,10 +46,7 @@ def turn_off_dropout(model: nn.Module) -> None:
         for name, value in list(vars(module).items()):
             if "drop" in name and isinstance(value, float):
                 setattr(module, name, 0.0)
-    config = getattr(model, "config", None)
-    for name in ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout", "dropout"):
-        if isinstance(getattr(config, name, None), float):
-            setattr(config, name, 0.0)
+    # The config is left alone: it is written out again when the model is saved.
     model.eval()
 
 
