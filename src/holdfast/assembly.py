@@ -334,7 +334,7 @@ def build_loop(
         ),
         rewarding=Rewarding(ensemble, config.reward, reference_answers),
         collecting=Collecting(
-            run.name, codec, task.prompts, store, task.labeller, ensemble, config.preferences,
+            run.key, codec, task.prompts, store, task.labeller, ensemble, config.preferences,
             Cursor(len(task.prompts), seed, "collect"),
         ),
         refreshing=Refreshing(

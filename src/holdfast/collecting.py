@@ -26,11 +26,11 @@ Sample = Callable[[Policy, list[list[int]], torch.Generator], Rollout]
 class Collecting:
     """Samples pairs of answers, selects some, has them labelled, and stores both.
 
-    Ids follow from run and round, and both sides of the store are idempotent: a round redone after a crash asks
-    nobody twice and loses nothing.
+    Ids follow from the run's key and the round, and both sides of the store are idempotent: a round redone after a
+    crash asks nobody twice and loses nothing.
     """
 
-    run_name: str
+    key: str
     codec: Codec
     prompts: Sequence[Prompt]
     store: PreferenceStore
@@ -106,7 +106,7 @@ class Collecting:
 
         return [
             Comparison(
-                f"{self.run_name}/r{round:04d}-{n:05d}",
+                f"{self.key}/r{round:04d}-{n:05d}",
                 self.prompts[i],
                 response(a, n),
                 response(b, n),

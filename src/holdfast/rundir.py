@@ -127,6 +127,11 @@ class RunDirectory:
                     "bring the file back or start a new run."
                 )
 
+    @property
+    def key(self) -> str:
+        """What comparison ids begin with. It is fixed when the run is made, so a run may be moved and renamed."""
+        return str(self.manifest().get("key", self.name))
+
     def config(self) -> Config:
         return load_config(self.config_file)
 

@@ -12,6 +12,11 @@ def test_two_runs_with_one_seed_are_equal_bit_for_bit(unbroken_result: dict[str,
     assert small_run.differences(unbroken_result, again) == []
 
 
+def test_the_name_of_a_run_changes_nothing(unbroken_result: dict[str, object], tmp_path: Path) -> None:
+    small_run.run(tmp_path, "--name", "another")
+    assert small_run.differences(unbroken_result, small_run.result_of(tmp_path / "another")) == []
+
+
 def test_the_run_did_something_that_could_differ(unbroken: Path, unbroken_result: dict[str, object]) -> None:
     """Equal bytes mean little if nothing moved: the policy learned and the ensemble was refreshed."""
     start = small_run.checkpoint_of(unbroken, f"round-{small_run.ROUNDS - 1:04d}")

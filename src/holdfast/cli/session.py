@@ -34,6 +34,9 @@ def new_run(
     refuse_occupied(path)
     ingredients = gather(config, load_task(config, world), ensemble_given=ensemble_from is not None)
     facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
+    # Ids decide held-out labels and a simulated labeller's slips, so equal seeds need equal ids, whatever the name.
+    # In a database that several runs share, ids have to differ.
+    facts["key"] = path.name if config.preferences.url else f"{Path(world.name).name}-{config.run.seed}"
     if ensemble_from is not None:
         # Loaded once before anything is written, and kept in mind for a run that is cut short before it has its copy.
         VersionStore(ensemble_from).load_newest_into(build_ensemble(config, ingredients.lm, ingredients.codec))

@@ -48,7 +48,7 @@ def run_trial(overrides: Sequence[str], seed: int, path: Path, heldout: int = 20
         if gold is None:
             raise HoldfastError(f"The world {world.name} knows no gold score, so there is nothing to measure.")
         ingredients = gather(config, load_task(config, world))
-        facts = {"world": world.name, "seed": seed, "policy": config.policy.path or "built in"}
+        facts = {"world": world.name, "seed": seed, "policy": config.policy.path or "built in", "key": path.name}
         run = RunDirectory.create(path, config, facts)
         observer = GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts, heldout)
         assembly = assemble(ingredients, run, Silent(), [observer])
