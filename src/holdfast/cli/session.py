@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from holdfast.assembly import Ingredients, assemble, build_ensemble, gather
 from holdfast.checkpoint.lock import RunLock
 from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
+from holdfast.config.schema import PPOConfig
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.report.data import read_run
@@ -66,6 +68,8 @@ def work_on(
     # Paths are printed as they are: not wrapped, so that they can be copied, and not read for markup.
     console = Console(highlight=False, quiet=as_json, soft_wrap=True, markup=False)
     console.print(f"run directory {run.path}")
+    for note in notes(ingredients):
+        print(f"note: {note}", file=sys.stderr)
     with RunLock(run.path), StopRequest() as stop:
         watch = Watch(stop)
         try:
@@ -81,6 +85,22 @@ def work_on(
         write_report(run.path)
     show_result(run, console, as_json)
     return 0
+
+
+def notes(ingredients: Ingredients) -> list[str]:
+    """What a person should know before the work begins."""
+    config = ingredients.config
+    found = []
+    if config.policy.path and config.ppo.lr == PPOConfig().lr:
+        found.append(
+            "The default learning rates suit the small built-in model; for a pretrained one set sft.lr, reward.lr, "
+            "refresh.lr and ppo.lr (see the README)."
+        )
+    if ingredients.task.labeller is None:
+        found.append(
+            "There is no labeller, so no new labels come in and the ensemble stands still; world.labeller names one."
+        )
+    return found
 
 
 def free_name(runs: Path, stem: str) -> str:

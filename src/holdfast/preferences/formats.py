@@ -215,7 +215,7 @@ def _preference_columns(item: LabelledComparison, conversational: bool) -> dict[
     if not conversational and not isinstance(prompt, str):
         raise HoldfastError(
             f"The prompt of comparison {comparison.id} is a conversation, which a plain file cannot hold; "
-            "write it with conversational=True."
+            "write it with conversational=True (--conversational)."
         )
     if conversational and isinstance(prompt, str):
         prompt = (Message("user", prompt),)
