@@ -6,7 +6,9 @@ Shapes: K member, B answers.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,12 @@ from holdfast.models.reward_model import RewardModel
 from holdfast.rollout.batches import micro_batches
 
 Tokens = Sequence[Sequence[int]]
+
+
+def side_by_side() -> int:
+    """How many members can be worked on at once without two of them sharing a core."""
+    return max(1, (os.cpu_count() or 1) // torch.get_num_threads())
+
 
 # Every version can be gone back to, so none is pruned.
 KEEP_ALL = 10**9
@@ -46,9 +54,15 @@ class Ensemble:
         device = next(self.members[0].parameters()).device
         batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device)
         scores_KB = torch.zeros(len(self.members), len(prompts))
-        for k, member in enumerate(self.members):
+
+        @torch.no_grad()
+        def score(k: int) -> None:
             for batch in batches:
-                scores_KB[k, batch.rows] = member(batch).cpu()
+                scores_KB[k, batch.rows] = self.members[k](batch).cpu()
+
+        # Members do not depend on each other, so a core that is free takes the next one.
+        with ThreadPoolExecutor(side_by_side()) as pool:
+            list(pool.map(score, range(len(self.members))))
         return scores_KB
 
     def scores(self, prompts: Tokens, responses: Tokens) -> Tensor:

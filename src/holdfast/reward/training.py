@@ -6,7 +6,6 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.reward_model import RewardModel
 from holdfast.preferences.types import LabelledComparison, Response
-from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.ensemble import Ensemble, side_by_side
 from holdfast.rollout.batches import group_by_length, pad_rows
 from holdfast.track.progress import Progress
 
@@ -120,7 +119,7 @@ def fit_ensemble(
         own = torch.Generator().manual_seed(seed)
         return _fit_member(ensemble, member, pairs, settings, config, own, progress)
 
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // torch.get_num_threads())) as pool:
+    with ThreadPoolExecutor(side_by_side()) as pool:
         fits = list(pool.map(fit, ensemble.members, seeds))
     return Fit(
         loss=sum(f.loss for f in fits) / len(fits),
