@@ -116,12 +116,6 @@ _METRICS = (
     ),
     Metric("val/ratio", "mean over the tokens of all the step's updates of rho", "ratio", "neither"),
     Metric(
-        "val/clipfrac_avg",
-        "share of the tokens of all the step's updates at which clipping raised the value loss",
-        "share",
-        "down",
-    ),
-    Metric(
         "val/explained_variance",
         "1 - Var(R - V) / Var(R) over the step's tokens, before the updates; 0 when Var(R) is 0",
         "share",
@@ -151,7 +145,12 @@ _METRICS = (
         "down",
     ),
     Metric("ensemble/version", "version of the ensemble that scored the step", "version", "neither"),
-    Metric("ensemble/labels", "labels that the version in use was trained on", "labels", "up"),
+    Metric(
+        "ensemble/labels",
+        "labels in the store when the version in use was trained, held-out ones included",
+        "labels",
+        "up",
+    ),
     # The answers
     Metric("response/length_mean", "mean over the step's answers of their tokens", "tokens", "neither"),
     Metric("response/length_max", "most tokens in any of the step's answers", "tokens", "neither"),
@@ -163,38 +162,6 @@ _METRICS = (
         "neither",
     ),
     Metric("steps/skipped", "steps dropped so far because a value was not finite", "steps", "down"),
-    # The truth, in the lab only
-    Metric("gold/rollout", "mean gold score of the step's answers; lab only", "gold", "up"),
-    Metric("gold/heldout", "mean gold score of answers to held-out prompts; lab only", "gold", "up"),
-    # Before PPO
-    Metric(
-        "sft/loss",
-        "mean over the update's response tokens of -log pi(demonstrated token)",
-        "nats per token",
-        "down",
-    ),
-    Metric(
-        "reward/loss",
-        "mean over members and updates of the Bradley-Terry loss -log sigmoid(chosen - rejected), with the "
-        "margin, smoothing and centring that are set",
-        "nats per comparison",
-        "down",
-    ),
-    Metric(
-        "reward/train_accuracy",
-        "mean over members and updates of the share of the update's comparisons whose preferred answer "
-        "scores higher, before the update; equal scores count half",
-        "share",
-        "up",
-    ),
-    Metric(
-        "reward/holdout_accuracy",
-        "share of the held-out comparisons with a clear label whose preferred answer has the higher mean "
-        "score over members; equal scores count half",
-        "share",
-        "up",
-    ),
-    Metric("reward/lr", "learning rate of the reward models' optimiser", "learning rate", "neither"),
 )
 
 REGISTRY: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

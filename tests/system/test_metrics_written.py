@@ -1,0 +1,20 @@
+"""The registry promises nothing that no run writes: every metric turns up in the metrics.jsonl of some run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import small_run
+from holdfast.track.registry import REGISTRY
+
+
+def test_every_registered_metric_is_written_by_some_run(unbroken: Path, tmp_path: Path) -> None:
+    loss = small_run.run(tmp_path, kl__placement="loss", kl__estimator="k3", kl__controller="adaptive")
+    written = {
+        name
+        for run in (unbroken, loss)
+        for row in small_run.rows_of(run / "metrics.jsonl")
+        for name in row
+        if name not in ("step", "round")
+    }
+    assert written == set(REGISTRY)
