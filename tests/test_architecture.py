@@ -34,7 +34,7 @@ MODULES = {
 # its own line or above. What stands in one pair of brackets is one part.
 ORDER = [
     [("cli",), ("web",)],
-    [("lab",)],
+    [("lab",), ("bench",)],
     [("export",)],
     [("report",)],
     [("assembly",)],

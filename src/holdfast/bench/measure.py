@@ -6,13 +6,14 @@ median of those ratios is what counts, so that a slow minute of the machine weig
 
 from __future__ import annotations
 
-import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+
+from holdfast.bench.drivers.wire import peak_memory as peak_memory
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def in_turns(
             work()
     times: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(turns):
-        for name in list(sides) if turn % 2 == 0 else list(reversed(sides)):
+        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
             times[name].append(clock(sides[name]))
     return times
 
@@ -73,8 +74,3 @@ def matmul_peak(threads: int | None = None, size: int = 1024, repeats: int = 15)
     finally:
         torch.set_num_threads(before)
     return 2 * size**3 / best
-
-
-def peak_memory() -> int:
-    """The most memory this process has held so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,128 @@
+# mypy: disable-error-code="import-not-found"
+"""TRL's GRPO or RLOO, one iteration at a time: `python trl_group.py JOB`, with JOB the JSON of a `Job`.
+
+An iteration is what the trainer does from one generation to the next: generation, scoring (the policy's and the
+reference's log-probs, the reward model), and as many optimiser steps over those answers as there are epochs. Settings
+are the trainer's defaults but for what both sides have to share, and for what would only cost it time here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from wire import Stopped, Wire, memory, peak_memory
+
+# More than anybody waits for; the learning rate is spread over them.
+ITERATIONS = 1_000
+
+
+class Gate:
+    """Stands before the trainer's generation: holds it back until the benchmark asks for an iteration."""
+
+    def __init__(self, wire: Wire, trainer: Any) -> None:
+        self.wire = wire
+        self.started = self.cpu = self.generated = self.scored = 0.0
+        self.lengths: list[list[int]] = []
+        self._generate, self._score = trainer._generate, trainer._generate_and_score_completions
+        trainer._generate, trainer._generate_and_score_completions = self.generate, self.score
+
+    def generate(self, prompts: Any) -> Any:
+        result = self._generate(prompts)
+        self.generated = time.perf_counter()
+        self.lengths = [[len(prompt), len(answer)] for prompt, answer in zip(result[0], result[1], strict=True)]
+        return result
+
+    def score(self, inputs: Any) -> Any:
+        if self.started:
+            self._report()
+        self.wire.wait()
+        self.started, self.cpu = time.perf_counter(), time.process_time()
+        result = self._score(inputs)
+        self.scored = time.perf_counter()
+        return result
+
+    def _report(self) -> None:
+        end = time.perf_counter()
+        phases = {
+            "sample": self.generated - self.started,
+            "score": self.scored - self.generated,
+            "update": end - self.scored,
+        }
+        self.wire.done(
+            {
+                "seconds": end - self.started,
+                "cpu_seconds": time.process_time() - self.cpu,
+                "phases": phases,
+                "lengths": self.lengths,
+                "peak_memory": peak_memory(),
+            }
+        )
+
+
+def drive(job: dict[str, Any]) -> None:
+    wire = Wire()
+    import torch
+    import trl
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+
+    imported = memory()
+    directory = Path(job["directory"])
+    policy, reward = str(directory / "policy"), str(directory / "reward")
+    texts = json.loads((directory / "workload.json").read_text())["texts"][: len(job["prompts"])]
+    config, trainer = {
+        "grpo": (trl.GRPOConfig, trl.GRPOTrainer),
+        "rloo": (trl.RLOOConfig, trl.RLOOTrainer),
+    }[job["algorithm"]]
+    run = trainer(
+        model=policy,
+        reward_funcs=reward,
+        args=config(**settings(job)),
+        processing_class=AutoTokenizer.from_pretrained(policy, padding_side="left"),
+        # The same prompts in the same order every time, without the pause at the end of an epoch.
+        train_dataset=Dataset.from_dict({"prompt": texts * ITERATIONS}),
+    )
+    Gate(wire, run)
+    wire.ready({"threads": torch.get_num_threads(), "memory_imported": imported, "memory_loaded": memory()})
+    run.train()
+
+
+def settings(job: dict[str, Any]) -> dict[str, Any]:
+    samples = len(job["prompts"]) * job["samples_per_prompt"]
+    micro = samples // job["minibatches"]
+    return {
+        "output_dir": tempfile.mkdtemp(prefix="holdfast-peer-"),
+        "model_init_kwargs": {"dtype": "float32"},
+        "per_device_train_batch_size": micro,
+        "steps_per_generation": job["minibatches"],
+        "gradient_accumulation_steps": 1,
+        "num_generations": job["samples_per_prompt"],
+        "num_iterations": job["epochs"],
+        "max_steps": ITERATIONS * job["epochs"] * job["minibatches"],
+        "max_completion_length": job["new_tokens"],
+        "temperature": 1.0,
+        "beta": job["beta"],
+        "learning_rate": job["lr"],
+        "shuffle_dataset": False,
+        "gradient_checkpointing": False,
+        "bf16": False,
+        "use_cpu": True,
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "logging_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "seed": 0,
+    }
+
+
+if __name__ == "__main__":
+    try:
+        drive(json.loads(sys.argv[1]))
+    except Stopped:
+        sys.exit(0)

@@ -1,0 +1,159 @@
+# mypy: disable-error-code="import-not-found"
+"""TRL's PPO, one iteration at a time: `python trl_ppo.py JOB`, with JOB the JSON of a `Job`.
+
+An iteration is a pass through the loop of `PPOTrainer.train`, from one batch of prompts to the next: generation,
+scoring (reference, critic, reward model), all epochs, and the trainer's own bookkeeping. Settings are the trainer's
+defaults but for what both sides have to share, and for what would only cost it time here: checkpoints, gradient
+checkpointing, half precision, samples for show, reports.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wire import Stopped, Wire, memory, peak_memory
+
+# More than anybody waits for; the learning rate is spread over them.
+ITERATIONS = 10_000
+
+
+class Gate:
+    """Stands in for the trainer's data loader: holds each batch back until the benchmark asks for an iteration."""
+
+    def __init__(self, wire: Wire, loader: Any, end_id: int | None) -> None:
+        self.wire, self.loader, self.end_id = wire, loader, end_id
+        self.started = self.cpu = self.generated = 0.0
+        self.updating: float | None = None
+        self.queries: Any = None
+        self.responses: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.loader:
+            if self.started:
+                self._report()
+            self.wire.wait()
+            self.updating = None
+            self.queries = batch["attention_mask"]
+            self.started, self.cpu = time.perf_counter(), time.process_time()
+            yield batch
+
+    def wrap_generation(self, generate: Any) -> Any:
+        def timed(model: Any, queries: Any, *rest: Any) -> Any:
+            result = generate(model, queries, *rest)
+            self.generated = time.perf_counter()
+            self.responses = result[0][:, queries.shape[1] :]
+            return result
+
+        return timed
+
+    def before_update(self, *_: Any) -> None:
+        if self.updating is None:
+            self.updating = time.perf_counter()
+
+    def _report(self) -> None:
+        end = time.perf_counter()
+        assert self.updating is not None
+        phases = {
+            "sample": self.generated - self.started,
+            "score": self.updating - self.generated,
+            "update": end - self.updating,
+        }
+        lengths = [
+            [int(mask.sum()), answer_length(response.tolist(), self.end_id)]
+            for mask, response in zip(self.queries, self.responses, strict=True)
+        ]
+        self.wire.done(
+            {
+                "seconds": end - self.started,
+                "cpu_seconds": time.process_time() - self.cpu,
+                "phases": phases,
+                "lengths": lengths,
+                "peak_memory": peak_memory(),
+            }
+        )
+
+
+def answer_length(tokens: list[int], end_id: int | None) -> int:
+    """Tokens up to and with the end."""
+    return tokens.index(end_id) + 1 if end_id in tokens else len(tokens)
+
+
+def drive(job: dict[str, Any]) -> None:
+    wire = Wire()
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+    from trl.experimental import ppo
+    from trl.experimental.ppo import ppo_trainer
+
+    imported = memory()
+    directory = Path(job["directory"])
+    tokenizer = AutoTokenizer.from_pretrained(directory / "policy", padding_side="left")
+    if not job["ends"]:
+        # The trainer ends an answer at a padding token, so padding must be a token that the model cannot draw.
+        tokenizer.add_special_tokens({"pad_token": "<never>"})
+    policy, reference = (
+        AutoModelForCausalLM.from_pretrained(directory / "policy", dtype=torch.float32) for _ in range(2)
+    )
+    reward, value = (
+        AutoModelForSequenceClassification.from_pretrained(directory / "reward", num_labels=1, dtype=torch.float32)
+        for _ in range(2)
+    )
+    trainer = ppo.PPOTrainer(
+        args=ppo.PPOConfig(**settings(job)),
+        processing_class=tokenizer,
+        model=policy,
+        ref_model=reference,
+        reward_model=reward,
+        value_model=value,
+        train_dataset=Dataset.from_dict({"input_ids": job["prompts"]}),
+    )
+    gate = Gate(wire, trainer.dataloader, tokenizer.eos_token_id if job["ends"] else None)
+    trainer.dataloader = gate
+    ppo_trainer.batch_generation = gate.wrap_generation(ppo_trainer.batch_generation)
+    trainer.model.register_forward_pre_hook(gate.before_update)
+    wire.ready({"threads": torch.get_num_threads(), "memory_imported": imported, "memory_loaded": memory()})
+    trainer.train()
+
+
+def settings(job: dict[str, Any]) -> dict[str, Any]:
+    samples = len(job["prompts"])
+    # With one micro-batch per minibatch the optimiser steps after each, as `num_mini_batches` says; accumulating over
+    # micro-batches, this trainer steps once per epoch however many minibatches there are.
+    micro = job.get("micro_batch") or samples
+    return {
+        "output_dir": tempfile.mkdtemp(prefix="holdfast-peer-"),
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": samples // micro,
+        "local_rollout_forward_batch_size": samples,
+        "total_episodes": samples * ITERATIONS,
+        "num_ppo_epochs": job["epochs"],
+        "num_mini_batches": job["minibatches"],
+        "response_length": job["new_tokens"],
+        "stop_token": "eos" if job["ends"] else None,
+        "temperature": 1.0,
+        "kl_coef": job["beta"],
+        "learning_rate": job["lr"],
+        "num_sample_generations": 0,
+        "gradient_checkpointing": False,
+        "bf16": False,
+        "use_cpu": True,
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "seed": 0,
+    }
+
+
+if __name__ == "__main__":
+    try:
+        drive(json.loads(sys.argv[1]))
+    except Stopped:
+        sys.exit(0)

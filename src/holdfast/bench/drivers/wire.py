@@ -1,0 +1,76 @@
+"""A driver's end of the line to the benchmark: one JSON object per line each way.
+
+driver    -> {"ready": FACTS}          once, when models are loaded
+benchmark -> go | threads N | stop     a word per line
+driver    -> {"done": REPORT}          after each word but stop
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class Stopped(Exception):
+    """The benchmark wants no more iterations."""
+
+
+class Wire:
+    """Requests come on standard input. What libraries print goes to standard error and cannot garble answers."""
+
+    def __init__(self) -> None:
+        self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def ready(self, facts: dict[str, Any]) -> None:
+        self._send({"ready": facts})
+
+    def done(self, report: dict[str, Any]) -> None:
+        self._send({"done": report})
+
+    def wait(self) -> None:
+        """Return when an iteration is asked for; raise `Stopped` when no more will be."""
+        while True:
+            word, _, argument = sys.stdin.readline().strip().partition(" ")
+            if word == "go":
+                return
+            if word != "threads":
+                raise Stopped
+            import torch  # Not at the top: the benchmark and its tests speak this language without torch.
+
+            torch.set_num_threads(int(argument))
+            self.done({})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._answers.write(json.dumps(message) + "\n")
+        self._answers.flush()
+
+
+def peak_memory() -> int:
+    """The most memory this process has held so far, in bytes."""
+    # Linux hands ru_maxrss on from the process that started this one, so the kernel's own mark comes first.
+    marked = _status("VmHWM")
+    if marked is not None:
+        return marked
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def memory() -> int:
+    """What this process holds now, in bytes; its peak where the system does not say."""
+    now = _status("VmRSS")
+    return peak_memory() if now is None else now
+
+
+def _status(name: str) -> int | None:
+    file = Path("/proc/self/status")
+    if not file.is_file():
+        return None
+    for line in file.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,54 @@
+"""Environments of the peers' own: made once in the work directory, with the torch that Holdfast itself runs on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.errors import HoldfastError
+
+# What a result names of an environment.
+NAMED = ("trl", "torch", "transformers", "accelerate", "datasets", "tokenizers", "numpy")
+COMPLETE = "holdfast-complete.json"
+
+
+def peer_environment(requirement: str, work: Path, say: Callable[[str], None]) -> tuple[Path, dict[str, str]]:
+    """The interpreter of an environment with `requirement` (trl==1.2.3) in it, and the versions that it holds."""
+    directory = (work / "environments" / requirement.replace("==", "-")).absolute()
+    python = directory / "bin" / "python"
+    marker = directory / COMPLETE
+    if marker.is_file() and python.exists():
+        return python, json.loads(marker.read_text())
+    if directory.exists():
+        shutil.rmtree(directory)  # half made: an installation that was cut short
+    say(f"making an environment with {requirement} in {directory}")
+    _run([sys.executable, "-m", "venv", str(directory)], requirement, directory)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # Torch goes first and exactly, so that both sides multiply with the same code; the peer then takes what is there.
+    torch = f"torch=={importlib.metadata.version('torch').split('+')[0]}"
+    _run([*pip, torch], requirement, directory)
+    constraints = directory / "constraints.txt"
+    constraints.write_text(torch + "\n")
+    _run([*pip, "--constraint", str(constraints), requirement], requirement, directory)
+    listed = _run([str(python), "-m", "pip", "list", "--format", "json"], requirement, directory)
+    held = {item["name"].lower(): str(item["version"]) for item in json.loads(listed)}
+    versions = {name: held[name] for name in NAMED if name in held}
+    marker.write_text(json.dumps(versions))
+    return python, versions
+
+
+def _run(command: list[str], requirement: str, directory: Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return done.stdout
+    complaints = [line.strip() for line in done.stderr.splitlines() if line.strip().startswith("ERROR")]
+    reason = complaints[-1].removeprefix("ERROR:").strip() if complaints else f"exit code {done.returncode}"
+    raise HoldfastError(
+        f"The environment for {requirement} cannot be made ({reason.rstrip('.')}); the benchmark needs a package index "
+        f"for it, so check the network and pip's settings, remove {directory} and try again."
+    )

@@ -1,0 +1,31 @@
+"""How many floating-point operations a model's work needs, counted from shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+FORWARD, FORWARD_AND_BACKWARD = 1, 3
+
+
+def model_flops(
+    config: Any, lengths: Sequence[int], response_lengths: Sequence[int], passes: int = FORWARD_AND_BACKWARD
+) -> float:
+    """Matrix-product operations of a Llama over sequences of `lengths` tokens, of which `response_lengths` get logits.
+
+        per token and layer   2 (D A + 2 D G + A D + 3 D F)    queries, keys and values, output, gate-up-down
+        per sequence, layer   2 * 2 * T^2 / 2 * A              scores and weighted values, the causal half of T x T
+        per response token    2 D V                            the head; 0 responses make it a critic or reward trunk
+
+    D hidden, A heads x head size, G key-value heads x head size, F feed-forward, V vocabulary. The backward pass costs
+    twice the forward one, so `passes` is 3 for training and 1 for a pass without gradients. Only real tokens count:
+    padding, recomputation and anything that is not a matrix product are overhead, whoever pays it.
+    """
+    hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
+    head = int(getattr(config, "head_dim", None) or hidden // heads)
+    across = heads * head
+    grouped = int(config.num_key_value_heads) * head
+    per_token = 2 * (2 * hidden * across + 2 * hidden * grouped + 3 * hidden * int(config.intermediate_size))
+    attention = sum(2 * 2 * length * length / 2 * across for length in lengths)
+    trunk = int(config.num_hidden_layers) * (per_token * sum(lengths) + attention)
+    return passes * (trunk + 2 * hidden * int(config.vocab_size) * sum(response_lengths))

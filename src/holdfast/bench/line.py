@@ -1,0 +1,117 @@
+"""The benchmark's end of the line to a driver: starts it, asks for iterations, and says what went wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """One iteration as its driver saw it, by the clock and in CPU time of all its threads.
+
+    `lengths` are (prompt tokens, response tokens) of each sample.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    phases: Mapping[str, float]
+    lengths: Sequence[tuple[int, int]]
+    peak_memory: int
+
+    @property
+    def samples(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def response_tokens(self) -> int:
+        return sum(response for _, response in self.lengths)
+
+
+@dataclass
+class Driver:
+    """A driver process. `reports` are its iterations so far; leaving the context ends it."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    reports: list[Report] = field(default_factory=list)
+
+    def __enter__(self) -> Driver:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=self.environment
+            )
+        self.facts = self._answer("ready")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            if kind is None:
+                self._say("stop")
+            else:
+                self._process.terminate()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def go(self) -> Report:
+        """One iteration."""
+        self._say("go")
+        answer = self._answer("done")
+        lengths = [(int(prompt), int(response)) for prompt, response in answer["lengths"]]
+        report = Report(
+            float(answer["seconds"]),
+            float(answer["cpu_seconds"]),
+            dict(answer["phases"]),
+            lengths,
+            int(answer["peak_memory"]),
+        )
+        self.reports.append(report)
+        return report
+
+    def use_threads(self, threads: int) -> None:
+        self._say(f"threads {threads}")
+        self._answer("done")
+
+    def _say(self, word: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(word + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._failed() from error
+
+    def _answer(self, key: str) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        try:
+            answer = json.loads(line)[key]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._failed() from error
+        assert isinstance(answer, dict)
+        return answer
+
+    def _failed(self) -> HoldfastError:
+        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        reason = lines[-1].rstrip(".") if lines else "it said nothing"
+        return HoldfastError(f"{self.name} stopped: {reason}; all that it said is in {self.log}.")

@@ -1,0 +1,183 @@
+"""Our side: one PPO step, put together and taken as `OnlineLoop.step` does it, alone or as a driver.
+
+python -m holdfast.bench.ours JOB       JOB is JSON: the keys of `Job`
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from holdfast.assembly import build_ensemble, choose_threads
+from holdfast.bench.cases import Algorithm, Critic
+from holdfast.bench.drivers.wire import Stopped, Wire, memory, peak_memory
+from holdfast.config import Config
+from holdfast.loop import sampling_of
+from holdfast.models.codec import Codec
+from holdfast.models.load import load_causal_lm
+from holdfast.models.policy import Policy
+from holdfast.models.reward_model import CriticModel, trunk_of
+from holdfast.ppo import PPO, Experience, assign_credit, response_values
+from holdfast.randomness import Streams
+from holdfast.reward.rewarding import Rewarding
+from holdfast.rollout.batches import MicroBatch
+from holdfast.rollout.sampler import Rollout, sample
+
+
+@dataclass(frozen=True)
+class Job:
+    """The work of an iteration, the same for every side. `samples` are answers, several to a prompt in a group."""
+
+    directory: str
+    prompts: list[list[int]]
+    new_tokens: int
+    ends: bool
+    algorithm: Algorithm = "ppo"
+    critic: Critic = "head"
+    samples_per_prompt: int = 1
+    epochs: int = 4
+    minibatches: int = 1
+    # Small enough that no side's answers change their length while they are being timed.
+    lr: float = 1e-6
+    beta: float = 0.05
+
+
+def config_of(job: Job, base: Config | None = None) -> Config:
+    """Our defaults, but for what both sides have to share."""
+    base = base or Config()
+    return replace(
+        base,
+        policy=replace(base.policy, critic=job.critic),
+        rollout=replace(base.rollout, max_new_tokens=job.new_tokens),
+        reward=replace(base.reward, members=1),
+        ppo=replace(
+            base.ppo, batch=len(job.prompts), samples_per_prompt=job.samples_per_prompt, epochs=job.epochs,
+            minibatches=job.minibatches, advantage="gae" if job.algorithm == "ppo" else job.algorithm, lr=job.lr,
+        ),
+        kl=replace(base.kl, beta=job.beta, **GROUP_KL.get(job.algorithm, {})),
+    )  # fmt: skip
+
+
+# As GRPO has it: the KL is in the loss, by the third estimator.
+GROUP_KL: dict[str, dict[str, Any]] = {"grpo": {"placement": "loss", "estimator": "k3"}}
+
+
+@dataclass
+class Ours:
+    """What `OnlineLoop.step` works with, and nothing else."""
+
+    config: Config
+    codec: Codec
+    eos_id: int
+    prompts: list[list[int]]
+    policy: Policy
+    reference: Policy
+    ppo: PPO
+    rewarding: Rewarding
+    streams: Streams = field(default_factory=lambda: Streams(0))
+    phases: dict[str, float] = field(default_factory=dict)
+
+    def step(self) -> Rollout:
+        """One iteration; `phases` has its seconds."""
+        self.phases = {}
+        with self.timed("sample"):
+            rollout = self.sample()
+        with self.timed("score"):
+            experience, batches = self.score(rollout)
+        with self.timed("update"):
+            self.learn(experience, batches)
+        return rollout
+
+    def sample(self) -> Rollout:
+        rows = [p for p in self.prompts for _ in range(self.config.ppo.samples_per_prompt)]
+        return sample(
+            self.policy, rows, sampling_of(self.config), self.eos_id, self.codec.pad_id, self.streams["rollout"]
+        )
+
+    def score(self, rollout: Rollout) -> tuple[Experience, list[MicroBatch]]:
+        batches = self.ppo.batches(rollout)
+        reference_BT = response_values(self.reference, rollout, batches, self.config.rollout.temperature)
+        values_BT = self.ppo.values(rollout, batches)
+        verdict = self.rewarding.reward(rollout, self.streams["shaping"])
+        beta, ppo, kl = self.config.kl.beta, self.config.ppo, self.config.kl
+        return assign_credit(rollout, reference_BT, values_BT, verdict.rewards_B, beta, ppo, kl), batches
+
+    def learn(self, experience: Experience, batches: list[MicroBatch]) -> None:
+        self.ppo.learn(experience, batches, self.config.kl.beta, self.config.ppo.lr, self.streams["minibatches"])
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.phases[phase] = time.perf_counter() - start
+
+
+def put_together(job: Job, config: Config) -> Ours:
+    """As `assembly.build_loop` puts a loop together, without its run directory."""
+    lm, codec = load_causal_lm(Path(job.directory) / "policy")
+    choose_threads(config, lm)
+    gae = config.ppo.advantage == "gae"
+    policy = Policy(copy.deepcopy(lm), value_head=gae and config.policy.critic == "head")
+    critic = CriticModel(trunk_of(lm)) if gae and config.policy.critic == "model" else None
+    ensemble = build_ensemble(config, lm, codec)
+    given = load_file(Path(job.directory) / "reward" / "model.safetensors")
+    for member in ensemble.members:
+        member.trunk.load_state_dict({k.removeprefix("model."): v for k, v in given.items() if k.startswith("model.")})
+        with torch.no_grad():
+            member.head.weight.copy_(given["score.weight"])
+    ensemble.means, ensemble.sds = (0.0,) * len(ensemble.members), (1.0,) * len(ensemble.members)
+
+    def no_reference_answers(prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+        raise NotImplementedError("rewards are not shaped against reference answers here")
+
+    ppo = PPO(
+        policy, critic, config.ppo, config.kl, config.rollout.temperature, config.policy.micro_batch_tokens,
+        codec.pad_id,
+    )  # fmt: skip
+    return Ours(
+        config, codec, codec.eos_id if job.ends else -1, job.prompts, policy, Policy(lm), ppo,
+        Rewarding(ensemble, config.reward, no_reference_answers),
+    )  # fmt: skip
+
+
+def drive(job: Job) -> None:
+    """Answer the benchmark until it says stop."""
+    wire = Wire()
+    imported = memory()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    ours = put_together(job, config_of(job))
+    wire.ready(
+        {"threads": torch.get_num_threads(), "memory_imported": imported, "memory_loaded": memory(), "job": asdict(job)}
+    )
+    while True:
+        wire.wait()
+        start, cpu = time.perf_counter(), time.process_time()
+        rollout = ours.step()
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
+        lengths = [[len(p), len(r)] for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
+        wire.done(
+            {
+                "seconds": seconds,
+                "cpu_seconds": cpu_seconds,
+                "phases": ours.phases,
+                "lengths": lengths,
+                "peak_memory": peak_memory(),
+            }
+        )
+
+
+if __name__ == "__main__":
+    try:
+        drive(Job(**json.loads(sys.argv[1])))
+    except Stopped:
+        sys.exit(0)

@@ -1,0 +1,24 @@
+"""Tables for people, aligned and no wider than a hundred columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+WIDTH = 100
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
+    """`left` columns are words, the rest numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=WIDTH).print(table)
+
+
+def mebibytes(count: float) -> str:
+    return f"{count / 2**20:.0f}"
