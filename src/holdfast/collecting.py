@@ -68,8 +68,8 @@ class Collecting:
     def ask(self, comparisons: Sequence[Comparison]) -> int:
         """Store the comparisons, then the labels of those that have none; returns how many are labelled now."""
         self.store.add_comparisons(comparisons)
-        unanswered = {c.id for c in self.store.unlabelled()}
-        waiting = [c for c in comparisons if c.id in unanswered]
+        answered = self.store.answered([c.id for c in comparisons])
+        waiting = [c for c in comparisons if c.id not in answered]
         labels = self._answers(waiting) if waiting else []
         self.store.add_labels(labels)
         return len(comparisons) - len(waiting) + len({label.comparison_id for label in labels})

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences import Choice, Comparison, Label, Message, Provenance, Response
+from holdfast.preferences import Choice, Comparison, Label, Message, Provenance, Response, reading
 from holdfast.preferences.store import PreferenceStore, RoundCounts, StoreCounts
 
 A, B, TIE = Choice.A, Choice.B, Choice.TIE
@@ -245,3 +245,81 @@ def test_large_batches_take_few_statements(url):
     assert writing <= 20
     # BEGIN (SQLite only), the watermark, comparisons, labels.
     assert len(statements) - writing <= 4
+
+
+def test_a_page_ends_anywhere_and_nothing_is_lost(store, monkeypatch):
+    """Comparisons with 1 to 5 labels each, read in pages of every small size, are what one large page gives."""
+    items = [comparison(f"{i:02}", number=i % 4) for i in range(12)]
+    store.add_comparisons(items)
+    store.add_labels([Label(item.id, f"p{n}", A) for i, item in enumerate(items) if i != 5 for n in range(1 + i % 5)])
+    whole = store.labelled()
+    assert len(whole) == 11
+    early = store.labelled(up_to_round=1)
+    for page in range(1, 9):
+        monkeypatch.setattr(reading.answers_after, "__defaults__", (page,))
+        assert store.labelled() == whole
+        assert store.labelled(up_to_round=1) == early
+
+
+def test_labels_that_come_in_while_one_reads_are_left_out(store, monkeypatch):
+    monkeypatch.setattr(reading.answers_after, "__defaults__", (2,))
+    store.add_comparisons([comparison(key) for key in "abcdef"])
+    store.add_labels([Label(key, "anna", A) for key in "abcde"])
+    rows = store.each_labelled()
+    seen = [next(rows)]
+    store.add_labels([Label("e", "anna", B), Label("f", "anna", A)])
+    seen += rows
+    assert [item.comparison.id for item in seen] == ["a", "b", "c", "d", "e"]
+    assert {label.choice for item in seen for label in item.labels} == {A}
+
+
+def test_what_is_asked_for_by_id_comes_in_order_of_id(store):
+    store.add_comparisons([comparison(key) for key in "abcd"])
+    store.add_labels([Label("c", "ben", B), Label("a", "anna", A), Label("a", "anna", B)])
+    mark = store.watermark()
+    store.add_labels([Label("c", "anna", A), Label("d", "anna", A)])
+    found = store.labelled_among(["c", "a", "b", "a", "no such id"])
+    assert found == store.labelled()[:2]
+    assert store.labelled_among(["d", "c"], watermark=mark) == store.labelled(watermark=mark)[1:]
+    assert store.answered(["d", "b", "c", "no such id"]) == {"c", "d"}
+    assert store.labelled_among([]) == []
+    assert store.answered([]) == set()
+
+
+def test_first_answers_come_in_the_order_in_which_they_were_given(store, monkeypatch):
+    store.add_comparisons([comparison("a", number=2), comparison("b", number=3)])
+    store.add_labels([Label("b", "anna", A)])
+    store.add_labels([Label("a", "ben", A), Label("b", "ben", A), Label("b", "anna", B)])
+    everything = store.first_answers(0, store.watermark())
+    # Anna's change of mind is not a first answer; Ben's to b is his first, and not the first there was.
+    assert [answer[1:] for answer in everything] == [("b", 3, True), ("a", 2, True), ("b", 3, False)]
+    monkeypatch.setattr(reading, "PAGE", 2)
+    first = store.first_answers(0, store.watermark())
+    assert first == everything[:2]
+    assert store.first_answers(first[-1].seq, store.watermark()) == everything[2:]
+    assert store.first_answers(0, everything[0].seq) == everything[:1]
+    assert store.first_answers(store.watermark(), store.watermark()) == []
+
+
+def test_a_round_costs_no_more_in_a_large_store(url):
+    """The statements of one round read keys and pages: none goes through all comparisons or all labels."""
+    statements: list[str] = []
+    with PreferenceStore.open(url) as store:
+        store.add_comparisons([comparison("1"), comparison("2", number=1)])
+        store.add_labels([Label("1", "anna", A)])
+
+        @event.listens_for(Engine, "before_cursor_execute")
+        def keep(conn, cursor, statement, parameters, context, executemany):
+            statements.append(statement)
+
+        try:
+            store.add_comparisons([comparison("3", number=1)])
+            store.answered(["3"])
+            store.add_labels([Label("3", "anna", A)])
+            store.first_answers(1, store.watermark(1))
+            store.labelled_among(["1", "3"])
+        finally:
+            event.remove(Engine, "before_cursor_execute", keep)
+    reads = [statement for statement in statements if "FROM labels" in statement or "FROM comparisons" in statement]
+    assert len(reads) == 8
+    assert all(" IN (" in read or "LIMIT" in read for read in reads), reads

@@ -18,7 +18,8 @@ from holdfast.preferences.types import Choice, Label, LabelledComparison
 from holdfast.randomness import Streams
 from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Ensemble, VersionStore
-from holdfast.reward.training import Fit, Pair, split_holdout
+from holdfast.reward.replay import holdout_place
+from holdfast.reward.training import Fit, Pair
 from holdfast.track.progress import Silent
 from tiny_models import PAD, build
 
@@ -63,6 +64,10 @@ def _add(store: PreferenceStore, numbers: Sequence[int], round: int) -> list[Lab
     store.add_comparisons([x.comparison for x in items])
     store.add_labels([label for x in items for label in x.labels])
     return items
+
+
+def _held_out(item: LabelledComparison, share: float) -> bool:
+    return holdout_place(item.comparison.id) < share
 
 
 def _numbers(pairs: Sequence[Pair]) -> list[int]:
@@ -187,7 +192,8 @@ def test_held_out_comparisons_never_train(store: PreferenceStore, tmp_path: Path
     for round in (2, 3, 4):
         items += _add(store, range(100 * round, 100 * round + 30), round)
         refreshing.refresh(round, round, Streams(0))
-    train, held = split_holdout(items, 0.3)
+    held = [x for x in items if _held_out(x, 0.3)]
+    train = [x for x in items if not _held_out(x, 0.3)]
     held_numbers = {int(x.comparison.a.text[1:]) for x in held}
     assert len(held) > 20
     seen = {number_of(p) for pairs in trained for p in pairs}
@@ -202,7 +208,7 @@ def test_only_held_out_comparisons_being_new_is_no_refresh(
     _add(store, range(20), 0)
     refreshing = _refreshing(store, tmp_path, holdout=0.3)
     refreshing.first_version(Streams(0))
-    held = [n for n in range(100, 160) if split_holdout([labelled(n, 2)], 0.3)[1]]
+    held = [n for n in range(100, 160) if _held_out(labelled(n, 2), 0.3)]
     _add(store, held, 2)
     assert refreshing.refresh(2, 5, Streams(0)) is None
 
@@ -228,7 +234,7 @@ def test_holdout_accuracy_by_hand(store: PreferenceStore, tmp_path: Path, traine
     items = _add(store, range(40), 0)
     refreshing = _refreshing(store, tmp_path, holdout=0.5)
     outcome = refreshing.first_version(Streams(0))
-    held = split_holdout(items, 0.5)[1]
+    held = [x for x in items if _held_out(x, 0.5)]
     prompt = refreshing.codec.encode_prompt("hello")
     prompts = [prompt] * len(held)
     a_KP = refreshing.ensemble.scores(prompts, [list(x.comparison.a.token_ids or ()) for x in held])

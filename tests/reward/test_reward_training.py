@@ -19,9 +19,7 @@ from holdfast.reward.training import (
     fit_ensemble,
     pair_margins,
     pairs_of,
-    replay_mix,
     response_tokens,
-    split_holdout,
 )
 from holdfast.track.progress import Silent
 from tiny_models import EOS
@@ -189,55 +187,6 @@ def test_accuracy_leaves_ties_out_and_counts_the_members_mean() -> None:
     # Two of three labellers for a: a is what people preferred.
     leaning = [dataclasses.replace(p, share_a=2 / 3 if p.share_a else 1 / 3) for p in pairs]
     assert ensemble_accuracy(ensemble, leaning) == accuracy
-
-
-def _rounds(sizes: dict[int, int]) -> list[Pair]:
-    return [Pair([3], [5 + r, EOS], [4, i + 5, EOS], 1.0, r) for r, n in sizes.items() for i in range(n)]
-
-
-def _mix(old: list[Pair], fresh: int, old_per_new: float, seed: int = 0) -> tuple[list[Pair], list[Pair]]:
-    new = [Pair([9], [9, i + 5, EOS], [4, EOS], 1.0, 50) for i in range(fresh)]
-    mix = replay_mix(old, new, old_per_new, torch.Generator().manual_seed(seed))
-    assert mix[len(mix) - fresh :] == new, "every fresh pair is there, once"
-    return mix[: len(mix) - fresh], new
-
-
-def test_replay_is_even_over_rounds() -> None:
-    # 2 x 6 = 12 old ones over 3 rounds: 4 of each, however many each round holds.
-    old, _ = _mix(_rounds({0: 100, 1: 10, 2: 5}), 6, 2.0)
-    assert sorted(p.round for p in old) == [0] * 4 + [1] * 4 + [2] * 4
-    assert len({(p.round, p.b[1]) for p in old}) == 12, "drawn without replacement"
-    # Round 2 has only 2: the others make up for it.
-    old, _ = _mix(_rounds({0: 100, 1: 10, 2: 2}), 6, 2.0)
-    counts = [sum(p.round == r for p in old) for r in (0, 1, 2)]
-    assert counts == [5, 5, 2]
-
-
-def test_replay_honours_old_per_new() -> None:
-    rounds = _rounds({0: 40, 1: 40})
-    for old_per_new, count in ((0.0, 0), (0.5, 3), (1.0, 6), (3.0, 18), (99.0, 80)):
-        assert len(_mix(rounds, 6, old_per_new)[0]) == count
-    assert _mix([], 6, 2.0)[0] == []
-
-
-def test_replay_follows_from_the_generator() -> None:
-    rounds = _rounds({0: 60, 1: 60})
-    assert _mix(rounds, 5, 2.0) == _mix(rounds, 5, 2.0)
-    assert _mix(rounds, 5, 2.0)[0] != _mix(rounds, 5, 2.0, seed=1)[0]
-
-
-def test_the_holdout_is_stable_and_near_its_share() -> None:
-    first = [labelled(i) for i in range(2000)]
-    train, held = split_holdout(first, 0.2)
-    assert len(train) + len(held) == 2000
-    # 2000 x .2 = 400, with a standard deviation of sqrt(2000 x .2 x .8) = 18.
-    assert abs(len(held) - 400) < 4 * 18
-    more_train, more_held = split_holdout([labelled(i, round=1) for i in range(500)] + first[::-1], 0.2)
-    assert {x.comparison.id for x in held} <= {x.comparison.id for x in more_held}
-    assert {x.comparison.id for x in train} <= {x.comparison.id for x in more_train}
-    # A larger share holds out more, and never lets one back.
-    assert {x.comparison.id for x in held} <= {x.comparison.id for x in split_holdout(first, 0.4)[1]}
-    assert split_holdout(first, 0.0)[1] == []
 
 
 @pytest.fixture(scope="module")

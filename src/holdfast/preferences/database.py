@@ -28,6 +28,8 @@ from holdfast.errors import HoldfastError
 from holdfast.preferences.schema import APPLICATION, SCHEMA_VERSION, metadata, schema_version
 
 _WAIT_SECONDS = 30.0
+_CACHE_BYTES = 64 << 20
+_LOG_PAGES = 8192  # 32 MiB of write-ahead log at SQLite's page size
 _CREATION_LOCK = 0x686F6C64  # any number will do that is the same for all who open a PostgreSQL database
 
 
@@ -224,6 +226,10 @@ def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None  # leave BEGIN to us; sqlite3 would begin late and without the lock
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    # Responses are keyed by a hash, so adding to a large store touches pages all over it. They are kept at hand, and
+    # written back together after several batches instead of each time.
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_BYTES // 1024}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -31,6 +32,8 @@ APPLICATION = "holdfast-preferences"
 SCHEMA_VERSION = 1
 NAME_LENGTH = 200
 
+_scan = json.JSONDecoder().scan_once
+
 
 class JsonText(TypeDecorator[Any]):
     """A value as JSON text: exact for any text and any integer, on every database."""
@@ -42,7 +45,8 @@ class JsonText(TypeDecorator[Any]):
         return None if value is None else json_text(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else json.loads(value)
+        # The scanner of `json.loads` without what it does for text that is not our own; a store has many such values.
+        return None if value is None else _scan(value, 0)[0]
 
 
 class PromptText(TypeDecorator[Prompt]):
@@ -55,10 +59,14 @@ class PromptText(TypeDecorator[Prompt]):
         return None if value is None else json_text(prompt_json(value))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Prompt | None:
-        prompt = None if value is None else json.loads(value)
-        if prompt is None or isinstance(prompt, str):
-            return prompt
-        return tuple(Message(turn["role"], turn["content"]) for turn in prompt)
+        return None if value is None else _prompt_of(value)
+
+
+@lru_cache(maxsize=10_000)
+def _prompt_of(text: str) -> Prompt:
+    """A prompt is asked about again and again; one object stands for all of its comparisons."""
+    prompt = json.loads(text)
+    return prompt if isinstance(prompt, str) else tuple(Message(turn["role"], turn["content"]) for turn in prompt)
 
 
 def _name() -> String:

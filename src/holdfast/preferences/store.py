@@ -15,18 +15,15 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Column, Connection, Select, distinct, exists, func, insert, select
+from sqlalchemy import Connection, distinct, exists, func, insert, select
 
 from holdfast.errors import HoldfastError
+from holdfast.preferences import reading
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
+from holdfast.preferences.reading import Decoder, FirstAnswer, select_in
 from holdfast.preferences.schema import NAME_LENGTH, comparisons, labels, responses
-from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Provenance, Response
-
-_KEYS_PER_QUERY = 1000  # well under every database's limit of parameters
-_RESPONSE_COLUMNS = ("text", "policy_version", "round", "seed", "token_ids", "finished")
-_side_a = responses.alias("side_a")
-_side_b = responses.alias("side_b")
+from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Response
 
 
 @dataclass(frozen=True)
@@ -88,12 +85,13 @@ class PreferenceStore:
             row = {"id": item.id, "prompt": item.prompt, "a": a, "b": b, "round": item.round}
             _check_same(rows.setdefault(item.id, row), row)
         with self._database.write() as connection:
-            for stored in _select_in(connection, select(comparisons), comparisons.c.id, list(rows)):
+            for stored in select_in(connection, select(comparisons), comparisons.c.id, list(rows)):
                 _check_same(dict(stored._mapping), rows.pop(stored.id))
             missing = {key: sides[key] for row in rows.values() for key in (row["a"], row["b"])}
-            for (key,) in _select_in(connection, select(responses.c.id), responses.c.id, list(missing)):
+            for (key,) in select_in(connection, select(responses.c.id), responses.c.id, list(missing)):
                 del missing[key]
-            _insert(connection, responses, [_response_row(key, side) for key, side in missing.items()])
+            # In order of key, which is a hash: a large batch then goes through each page of the index once.
+            _insert(connection, responses, [_response_row(key, missing[key]) for key in sorted(missing)])
             _insert(connection, comparisons, list(rows.values()))
         return len(rows)
 
@@ -135,26 +133,44 @@ class PreferenceStore:
 
         `up_to_round` leaves out comparisons of later rounds; `watermark` leaves out labels after that one.
         """
+        return list(self.each_labelled(up_to_round, watermark))
+
+    def each_labelled(
+        self, up_to_round: int | None = None, watermark: int | None = None
+    ) -> Iterator[LabelledComparison]:
+        """The same one by one, in the memory of a page; labels that come in meanwhile are left out."""
+        decoder, after, done = Decoder(), "", False
+        while not done:
+            with self._database.read() as connection:
+                # Pinned first, so that every page is of the same set of labels.
+                watermark = reading.watermark(connection) if watermark is None else watermark
+                answers, done = reading.answers_after(connection, after, watermark)
+                if not answers:
+                    return
+                first, after = next(iter(answers)), next(reversed(answers))
+                found = connection.execute(reading.between(first, after, watermark, up_to_round)).all()
+            yield from reading.with_answers(iter(found), answers, decoder)
+
+    def labelled_among(self, comparison_ids: Sequence[str], watermark: int | None = None) -> list[LabelledComparison]:
+        """Those of these comparisons that are answered, in order of id; the rest of the store is not looked at."""
+        keys = sorted(set(comparison_ids))
         with self._database.read() as connection:
-            # Pinned first, so that a label which arrives between the two queries is in neither.
-            last = _watermark(connection) if watermark is None else watermark
-            answered = select(labels.c.comparison_id).where(labels.c.seq <= last)
-            asked = _comparison_query(up_to_round).where(comparisons.c.id.in_(answered))
-            found = [_comparison(row) for row in connection.execute(asked)]
-            answers = (
-                select(labels.c.comparison_id, labels.c.labeller, labels.c.choice)
-                .where(labels.c.seq <= last)
-                .order_by(labels.c.comparison_id, labels.c.labeller, labels.c.ordinal)
-            )
-            if up_to_round is not None:
-                answers = answers.join(comparisons).where(comparisons.c.round <= up_to_round)
-            newest: dict[str, dict[str, Choice]] = {}
-            for comparison_id, labeller, choice in connection.execute(answers):
-                newest.setdefault(comparison_id, {})[labeller] = Choice(choice)
-        return [
-            LabelledComparison(item, tuple(Label(item.id, name, choice) for name, choice in newest[item.id].items()))
-            for item in found
-        ]
+            last = reading.watermark(connection) if watermark is None else watermark
+            answers = reading.answers_to(connection, keys, last)
+            answered = [key for key in keys if key in answers]
+            rows = select_in(connection, reading.comparison_query(), comparisons.c.id, answered)
+            return list(reading.with_answers(rows, answers, Decoder()))
+
+    def answered(self, comparison_ids: Sequence[str]) -> set[str]:
+        """Which of these comparisons somebody has answered."""
+        query = select(labels.c.comparison_id).distinct()
+        with self._database.read() as connection:
+            return {key for (key,) in select_in(connection, query, labels.c.comparison_id, comparison_ids)}
+
+    def first_answers(self, after: int, up_to: int) -> list[FirstAnswer]:
+        """First answers whose sequence number is after one and not after another: the next of them, none at the end."""
+        with self._database.read() as connection:
+            return reading.first_answers(connection, after, up_to)
 
     def unlabelled(
         self, up_to_round: int | None = None, labeller: str | None = None, limit: int | None = None
@@ -164,14 +180,15 @@ class PreferenceStore:
         if labeller is not None:
             _check_name("labeller", labeller, NAME_LENGTH)
             answer = answer.where(labels.c.labeller == labeller)
-        query = _comparison_query(up_to_round).where(~answer).limit(limit)
+        query = reading.comparison_query(up_to_round).where(~answer).limit(limit)
+        decoder = Decoder()
         with self._database.read() as connection:
-            return [_comparison(row) for row in connection.execute(query)]
+            return [decoder.comparison(row) for row in connection.execute(query)]
 
     def watermark(self, up_to_round: int | None = None) -> int:
         """The sequence number of the newest label (of comparisons up to a round), 0 if there is none."""
         with self._database.read() as connection:
-            return _watermark(connection, up_to_round)
+            return reading.watermark(connection, up_to_round)
 
     def counts(self) -> StoreCounts:
         """How many comparisons, answered comparisons and labels there are, in total and per round."""
@@ -236,12 +253,6 @@ def _insert(connection: Connection, table: Any, rows: list[dict[str, Any]]) -> N
         connection.execute(insert(table), rows)
 
 
-def _select_in(connection: Connection, query: Select[Any], column: Column[Any], keys: Sequence[str]) -> Iterator[Any]:
-    """The rows whose column is one of the keys, asked for in batches."""
-    for start in range(0, len(keys), _KEYS_PER_QUERY):
-        yield from connection.execute(query.where(column.in_(keys[start : start + _KEYS_PER_QUERY])))
-
-
 def _label_history(connection: Connection, comparison_ids: Sequence[str]) -> dict[tuple[str, str], list[Choice]]:
     """All answers to these comparisons so far, oldest first, by comparison and labeller."""
     # Through the comparisons' primary key: a server without statistics on labels would scan them key by key.
@@ -252,45 +263,13 @@ def _label_history(connection: Connection, comparison_ids: Sequence[str]) -> dic
     )
     history: dict[tuple[str, str], list[Choice]] = {}
     unknown = set(comparison_ids)
-    for key, labeller, choice in _select_in(connection, query, comparisons.c.id, comparison_ids):
+    for key, labeller, choice in select_in(connection, query, comparisons.c.id, comparison_ids):
         unknown.discard(key)
         if labeller is not None:
             history.setdefault((key, labeller), []).append(Choice(choice))
     if unknown:
         raise HoldfastError(f"A label answers comparison {min(unknown)!r}, which is not in the store; add that first.")
     return history
-
-
-def _watermark(connection: Connection, up_to_round: int | None = None) -> int:
-    newest = select(func.coalesce(func.max(labels.c.seq), 0))
-    if up_to_round is not None:
-        newest = newest.select_from(labels.join(comparisons)).where(comparisons.c.round <= up_to_round)
-    return int(connection.execute(newest).scalar_one())
-
-
-def _comparison_query(up_to_round: int | None) -> Select[Any]:
-    """Comparisons with both of their responses, in order of id."""
-    sides = [side.c[name] for side in (_side_a, _side_b) for name in _RESPONSE_COLUMNS]
-    query = (
-        select(comparisons.c.id, comparisons.c.prompt, comparisons.c.round, *sides)
-        .join(_side_a, comparisons.c.a == _side_a.c.id)
-        .join(_side_b, comparisons.c.b == _side_b.c.id)
-        .order_by(comparisons.c.id)
-    )
-    return query if up_to_round is None else query.where(comparisons.c.round <= up_to_round)
-
-
-def _comparison(row: Sequence[Any]) -> Comparison:
-    comparison_id, prompt, number, *sides = row
-    width = len(_RESPONSE_COLUMNS)
-    return Comparison(comparison_id, prompt, _response(*sides[:width]), _response(*sides[width:]), number)
-
-
-def _response(
-    text: str, policy_version: str, number: int, seed: int, token_ids: list[int] | None, finished: bool
-) -> Response:
-    tokens = None if token_ids is None else tuple(token_ids)
-    return Response(text, Provenance(policy_version, number, seed), tokens, finished)
 
 
 def _response_row(key: str, response: Response) -> dict[str, Any]:

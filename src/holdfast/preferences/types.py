@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation."""
 
@@ -20,7 +20,7 @@ class Message:
 Prompt = str | tuple[Message, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Demonstration:
     """A prompt with an answer that supervised fine-tuning imitates."""
 
@@ -28,7 +28,7 @@ class Demonstration:
     response: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """Where a response came from: which policy, in which round, drawn with which seed."""
 
@@ -37,7 +37,7 @@ class Provenance:
     seed: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Response:
     """An answer as text and, where a model of ours sampled it, the exact tokens."""
 
@@ -47,7 +47,7 @@ class Response:
     finished: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Two responses to one prompt. The id is derived from the run, so asking twice stores once."""
 
@@ -71,7 +71,7 @@ class Choice(StrEnum):
         return {Choice.A: Choice.B, Choice.B: Choice.A, Choice.TIE: Choice.TIE}[self]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Label:
     """One person's (or judge's, or simulated labeller's) answer to one comparison. Only ever added."""
 
@@ -80,7 +80,7 @@ class Label:
     choice: Choice
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabelledComparison:
     """A comparison with the answer that counts of each person who answered it."""
 

@@ -5,7 +5,6 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -79,19 +78,6 @@ def pairs_of(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[Pair]
         )
         for item in labelled
     ]
-
-
-def split_holdout(
-    labelled: Sequence[LabelledComparison], share: float
-) -> tuple[list[LabelledComparison], list[LabelledComparison]]:
-    """Training and held-out comparisons. The id decides, so a held-out comparison stays so for the whole run."""
-
-    def held_out(comparison_id: str) -> bool:
-        digest = hashlib.sha256(f"holdout {comparison_id}".encode()).digest()
-        return int.from_bytes(digest[:8], "big") / 2**64 < share
-
-    train = [item for item in labelled if not held_out(item.comparison.id)]
-    return train, [item for item in labelled if held_out(item.comparison.id)]
 
 
 def fit_ensemble(
@@ -220,17 +206,3 @@ def ensemble_accuracy(ensemble: Ensemble, pairs: Sequence[Pair]) -> float | None
     margins_P = pair_margins(ensemble, clear).mean(0)
     sign_P = torch.tensor([1.0 if p.share_a > 0.5 else -1.0 for p in clear])
     return float(pair_accuracy(margins_P * sign_P, torch.zeros_like(margins_P)))
-
-
-def replay_mix(pairs: Sequence[Pair], fresh: Sequence[Pair], old_per_new: float, rng: torch.Generator) -> list[Pair]:
-    """The fresh pairs and `old_per_new` older ones for each, drawn evenly over the rounds they were collected in."""
-    wanted = min(round(old_per_new * len(fresh)), len(pairs))
-    by_round: dict[int, list[Pair]] = {}
-    for pair in pairs:
-        by_round.setdefault(pair.round, []).append(pair)
-    shuffled = [[g[i] for i in torch.randperm(len(g), generator=rng).tolist()] for _, g in sorted(by_round.items())]
-    chosen: list[Pair] = []
-    while len(chosen) < wanted:
-        # One from every generation in turn; a generation that has run out lets the others go on.
-        chosen += [generation.pop() for generation in shuffled if generation][: wanted - len(chosen)]
-    return [*chosen, *fresh]

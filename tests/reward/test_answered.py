@@ -1,0 +1,104 @@
+"""The index of what has been answered says what reading the whole store again would say."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from toy_preferences import labelled
+
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import Choice, Label
+from holdfast.reward.answered import Answered
+from holdfast.reward.replay import holdout_place
+
+SHARE = 0.3
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[PreferenceStore]:
+    with PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}") as store:
+        yield store
+
+
+def _ids(store: PreferenceStore, up_to_round: int, watermark: int | None = None) -> list[str]:
+    return [item.comparison.id for item in store.labelled(up_to_round, watermark)]
+
+
+def _check(answered: Answered, store: PreferenceStore, up_to: int, known_round: int, watermark: int) -> None:
+    everything = store.labelled(up_to)
+    known = set(_ids(store, known_round, watermark))
+    train = [item for item in everything if holdout_place(item.comparison.id) >= SHARE]
+    old, fresh = answered.old_and_fresh(up_to, known_round, watermark)
+    assert fresh == [item.comparison.id for item in train if item.comparison.id not in known]
+    by_round: dict[int, list[str]] = {}
+    for item in train:
+        if item.comparison.id in known:
+            by_round.setdefault(item.comparison.round, []).append(item.comparison.id)
+    assert [ids for ids in old if ids] == [ids for _, ids in sorted(by_round.items())]
+    held = [item.comparison.id for item in everything if holdout_place(item.comparison.id) < SHARE]
+    assert answered.held_out(10**6, up_to) == held
+    assert answered.labels(up_to) == sum(len(item.labels) for item in everything)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_index_agrees_with_the_store_whatever_order_labels_come_in(store: PreferenceStore, seed: int) -> None:
+    rng = random.Random(seed)
+    items = [labelled(n, rng.randrange(6)) for n in range(120)]
+    store.add_comparisons([item.comparison for item in items])
+    one_go = rng.sample(items, 90)
+    answered = Answered(store, SHARE)
+    marks = [0]
+    for start in range(0, 90, 15):
+        names = ["anna", "ben", "chen"]
+        batch = [
+            Label(x.comparison.id, rng.choice(names), rng.choice(list(Choice))) for x in one_go[start : start + 15]
+        ]
+        # Someone changes their mind, and someone else answers what was answered before.
+        batch += [Label(x.comparison.id, rng.choice(names), rng.choice(list(Choice))) for x in rng.sample(one_go, 3)]
+        store.add_labels(batch)
+        marks.append(store.watermark())
+        answered.update()
+        assert answered.watermark == store.watermark()
+        for _ in range(6):
+            _check(answered, store, rng.randrange(7), rng.randrange(7), rng.choice([*marks, 10**6]))
+    late = Answered(store, SHARE)
+    late.update()
+    _check(late, store, 5, 3, marks[3])
+    assert late.old_and_fresh(5, 3, marks[3]) == answered.old_and_fresh(5, 3, marks[3])
+
+
+def test_labels_are_read_once(store: PreferenceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    first_answers = PreferenceStore.first_answers
+
+    def counted(self: PreferenceStore, after: int, up_to: int) -> list[object]:
+        page = first_answers(self, after, up_to)
+        read.append(len(page))
+        return list(page)
+
+    monkeypatch.setattr(PreferenceStore, "first_answers", counted)
+    answered = Answered(store, SHARE)
+    for start in (0, 50, 60):
+        items = [labelled(n, start) for n in range(start, start + 10)]
+        store.add_comparisons([item.comparison for item in items])
+        store.add_labels([label for item in items for label in item.labels])
+        answered.update()
+    assert sum(read) == 30
+
+
+def test_of_many_held_out_comparisons_the_same_ones_are_measured(store: PreferenceStore) -> None:
+    answered = Answered(store, 1.0)
+    seen: list[set[str]] = []
+    for start in (0, 100, 200):
+        items = [labelled(n, start) for n in range(start, start + 100)]
+        store.add_comparisons([item.comparison for item in items])
+        store.add_labels([label for item in items for label in item.labels])
+        answered.update()
+        seen.append(set(answered.held_out(40)))
+    assert [len(some) for some in seen] == [40, 40, 40]
+    places = sorted(holdout_place(item.comparison.id) for item in store.labelled())
+    assert max(holdout_place(key) for key in seen[-1]) == places[39]
+    # Of the first 40, those stay that are still among the first: about 40 x 1/2 and then 2/3 of them.
+    assert len(seen[0] & seen[1]) > 10
+    assert seen[0] & seen[2] <= seen[1], "one that has gone does not come back"
