@@ -129,5 +129,5 @@ def show(cases: Mapping[str, Any]) -> None:
     columns = ["case", "side", "s", *PHASES, "tokens", "of peak", "MiB", "times as fast"]
     show_table("An iteration, in seconds", columns, rows, left=2)
     print("\ntokens: mean answer. of peak: share of the matrix-product peak, sampling and update.")
-    print("MiB: peak of the process, and what of it came after loading. Ratios: median [quartiles] of the turns;")
-    print("* by time per answer token, where the sides' answers differ in length by more than 5%.")
+    print("MiB: peak of the process, and what of it came after loading. times as fast: median [quartiles];")
+    print("* by time per answer token, because the sides' answers differ in length by more than 5%.")

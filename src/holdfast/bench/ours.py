@@ -36,7 +36,7 @@ from holdfast.rollout.sampler import Rollout, sample
 
 @dataclass(frozen=True)
 class Job:
-    """The work of an iteration, the same for every side. `samples` are answers, several to a prompt in a group."""
+    """The work of an iteration, the same for every side."""
 
     directory: str
     prompts: list[list[int]]
@@ -45,21 +45,33 @@ class Job:
     algorithm: Algorithm = "ppo"
     critic: Critic = "head"
     samples_per_prompt: int = 1
+    members: int = 1
     epochs: int = 4
     minibatches: int = 1
     # Small enough that no side's answers change their length while they are being timed.
     lr: float = 1e-6
     beta: float = 0.05
 
+    def with_defaults(self, config: Config) -> Job:
+        """The step of a run that changes no setting, instead of one that others do as well."""
+        return replace(
+            self, epochs=config.ppo.epochs, minibatches=config.ppo.minibatches, members=config.reward.members
+        )
 
-def config_of(job: Job, base: Config | None = None) -> Config:
+
+def command_of(job: Job) -> list[str]:
+    """How to start our driver."""
+    return [sys.executable, "-m", "holdfast.bench.ours", json.dumps(asdict(job))]
+
+
+def config_of(job: Job) -> Config:
     """Our defaults, but for what both sides have to share."""
-    base = base or Config()
+    base = Config()
     return replace(
         base,
         policy=replace(base.policy, critic=job.critic),
         rollout=replace(base.rollout, max_new_tokens=job.new_tokens),
-        reward=replace(base.reward, members=1),
+        reward=replace(base.reward, members=job.members),
         ppo=replace(
             base.ppo, batch=len(job.prompts), samples_per_prompt=job.samples_per_prompt, epochs=job.epochs,
             minibatches=job.minibatches, advantage="gae" if job.algorithm == "ppo" else job.algorithm, lr=job.lr,
@@ -114,6 +126,10 @@ class Ours:
 
     def learn(self, experience: Experience, batches: list[MicroBatch]) -> None:
         self.ppo.learn(experience, batches, self.config.kl.beta, self.config.ppo.lr, self.streams["minibatches"])
+
+    def update(self, experience: Experience) -> None:
+        """The epochs alone, without the copy that a bad number is taken back from and the measure of the move."""
+        self.ppo.update(experience, self.config.kl.beta, self.config.ppo.lr, self.streams["minibatches"])
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -61,8 +60,10 @@ def measure(case: Case, settings: Settings) -> dict[str, Any]:
     from holdfast.bench.comparison import compare
     from holdfast.bench.environments import peer_environment
     from holdfast.bench.line import Driver
-    from holdfast.bench.measure import in_turns, matmul_peak
-    from holdfast.bench.ours import Job
+    from holdfast.bench.machine import peak
+    from holdfast.bench.measure import in_turns
+    from holdfast.bench.ours import Job, command_of
+    from holdfast.bench.threads import best_threads
     from holdfast.bench.workload import workload
 
     group = 1 if case.algorithm == "ppo" else GROUP
@@ -74,10 +75,7 @@ def measure(case: Case, settings: Settings) -> dict[str, Any]:
         return Job(str(given.directory), given.prompts, given.new_tokens, given.ends, case.algorithm, critic, group)
 
     script = Path(__file__).parent / "drivers" / ("trl_ppo.py" if case.algorithm == "ppo" else "trl_group.py")
-    commands = {
-        side: [sys.executable, "-m", "holdfast.bench.ours", json.dumps(asdict(job(critic)))]
-        for side, critic in case.ours.items()
-    }
+    commands = {side: command_of(job(critic)) for side, critic in case.ours.items()}
     commands[PEER] = [str(python), str(script), json.dumps(asdict(job("model")))]
     logs = settings.work / "logs"
     with ExitStack() as stack:
@@ -85,10 +83,11 @@ def measure(case: Case, settings: Settings) -> dict[str, Any]:
             side: stack.enter_context(Driver(side, command, logs / f"{case.name}-{side}.log", environment()))
             for side, command in commands.items()
         }
-        threads = best_threads(drivers[PEER], settings.cores)
-        peaks = [matmul_peak(settings.cores)]
+        peer = drivers[PEER]
+        threads = best_threads(settings.cores, peer.use_threads, lambda: peer.go().seconds)
+        peaks = [peak(settings)]
         in_turns({side: driver.go for side, driver in drivers.items()}, settings.turns, clock=lambda go: go().seconds)
-        peaks.append(matmul_peak(settings.cores))
+        peaks.append(peak(settings))
         for driver in drivers.values():
             del driver.reports[: -settings.turns]  # what was only warming up
     return compare(case, job("model"), drivers, max(peaks)) | {"peer_threads": threads, "peer_versions": versions}
@@ -97,17 +96,3 @@ def measure(case: Case, settings: Settings) -> dict[str, Any]:
 def environment() -> dict[str, str]:
     """Nothing is fetched and nothing is reported while the clock runs."""
     return {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRL_EXPERIMENTAL_SILENCE": "1"}
-
-
-def best_threads(driver: Any, cores: int) -> int:
-    """A small model may be faster on one thread than on two; the peer gets whichever it is."""
-    if cores == 1:
-        return 1
-    driver.go()
-    times = {}
-    for threads in (1, cores):
-        driver.use_threads(threads)
-        times[threads] = driver.go().seconds
-    best = min(times, key=lambda threads: times[threads])
-    driver.use_threads(best)
-    return best

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.bench import peers
+from holdfast.bench import iteration, peers, sampler, update
 from holdfast.cli.options import add_verb
 
-KINDS = (peers,)
+KINDS = (sampler, update, iteration, peers)
 
 DETAILS = """\
-Every kind warms up, measures in turns, prints medians with their quartiles, and writes KIND.json.
+Every kind warms up, measures in turns, prints medians with their quartiles, and writes its result as JSON.
 
 examples:
   holdfast bench iteration                 where the time of one of our steps goes

@@ -1,0 +1,96 @@
+"""Every kind from end to end on a toy model, and our side of a comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from holdfast.bench.ours import Job, config_of, put_together
+from holdfast.bench.workload import NO_END, Workload, workload
+from holdfast.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bench")
+
+
+@pytest.fixture(scope="module")
+def natural(work: Path) -> Workload:
+    return workload("natural", "quick", 8, work, lambda _: None)
+
+
+@pytest.mark.parametrize("kind", ["update", "iteration"])
+def test_a_kind_prints_a_table_and_keeps_its_result(
+    kind: str, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", kind, "--quick", "--cores", "1", "--work", str(work), "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    file = tmp_path / f"bench-{kind}-1core.json"
+    assert str(file) in told.replace("\n", "")
+    assert max(len(line) for line in told.splitlines()[:-1]) <= 100
+    assert "…" not in told
+    result = json.loads(file.read_text())
+    assert {"command", "holdfast", "torch", "cores", "cpu", "peak_gflops"} <= result["made_by"].keys()
+    assert all(name in told for name in result["cases"])
+    assert [p.name for p in tmp_path.iterdir()] == [file.name]
+
+
+def test_json_is_what_is_kept(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "sampler", "--quick", "--json", "--work", str(work), "--out", str(tmp_path)]) == 0
+    (file,) = tmp_path.iterdir()
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(file.read_text())
+    fixed = printed["cases"]["fixed-quick"]
+    assert fixed["sides"]["ours"]["mean_length"] == fixed["sides"]["generate"]["mean_length"] == 6.0
+
+
+def test_a_workload_is_made_once_and_anew_when_it_was_cut_short(tmp_path: Path) -> None:
+    told: list[str] = []
+    first = workload("fixed", "quick", 4, tmp_path, told.append)
+    again = workload("fixed", "quick", 4, tmp_path, told.append)
+    assert first == again
+    assert len(told) == 1
+    (first.directory / "workload.json").unlink()
+    assert workload("fixed", "quick", 4, tmp_path, told.append) == first
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(("algorithm", "group"), [("ppo", 1), ("grpo", 2), ("rloo", 2)])
+def test_our_step_does_the_whole_work(natural: Workload, algorithm: str, group: int) -> None:
+    job = Job(str(natural.directory), natural.prompts, natural.new_tokens, True, algorithm, "model", group)  # type: ignore[arg-type]
+    ours = put_together(job, config_of(job))
+    before = [p.detach().clone() for p in ours.ppo.parameters]
+    rollout = ours.step()
+    assert len(rollout.responses) == len(natural.prompts) * group
+    assert list(ours.phases) == ["sample", "score", "update"]
+    assert all(not torch.equal(p, q) for p, q in zip(ours.ppo.parameters, before, strict=True) if p.requires_grad)
+    assert (ours.ppo.critic is not None) == (algorithm == "ppo")
+
+
+def test_no_answer_of_the_fixed_workload_ends_early(work: Path) -> None:
+    given = workload("fixed", "quick", 8, work, lambda _: None)
+    job = Job(str(given.directory), given.prompts, given.new_tokens, given.ends)
+    ours = put_together(job, config_of(job))
+    assert ours.eos_id == NO_END
+    assert set(ours.sample().lengths) == {given.new_tokens}
+    assert {len(p) for p in given.prompts} == {5}
+
+
+def test_both_sides_are_rewarded_by_the_same_model(natural: Workload) -> None:
+    job = Job(str(natural.directory), natural.prompts, natural.new_tokens, True)
+    ours = put_together(job, config_of(job))
+    rollout = ours.sample()
+    theirs = AutoModelForSequenceClassification.from_pretrained(natural.reward, num_labels=1)
+    with torch.no_grad():
+        scores = [
+            float(theirs(input_ids=torch.tensor([p + r])).logits)
+            for p, r in zip(rollout.prompts, rollout.responses, strict=True)
+        ]
+    torch.testing.assert_close(
+        ours.rewarding.ensemble.raw_scores(rollout.prompts, rollout.responses)[0], torch.tensor(scores)
+    )
