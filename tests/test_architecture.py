@@ -45,7 +45,7 @@ ORDER = [
     [("track",)],
     [("control",), ("checkpoint",), ("preferences",)],
     [("models", "rollout")],
-    [("algorithms",), ("preferences.types",), ("config",), ("randomness",)],
+    [("algorithms",), ("preferences.types",), ("config",), ("randomness",), ("cores",)],
     [("errors",), ("",)],
 ]
 

@@ -432,7 +432,7 @@ GOLDEN = [(0.5, 0.0), (0.55, 0.536882), (0.409375, 0.296246), (0.773437, 1.14632
 
 def _fixed_policy(value_head: bool) -> Policy:
     """Weights drawn by name, so that no library's order of initialisation matters."""
-    policy = Policy(build("llama", num_key_value_heads=4), value_head=value_head)
+    policy = Policy(build("llama", num_key_value_heads=4), value_head=value_head, fast=False)
     with torch.no_grad():
         for i, (_, p) in enumerate(sorted(policy.lm.named_parameters())):
             if p.dim() > 1:

@@ -25,6 +25,7 @@ from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
 from holdfast.control.schedule import LearningRate
 from holdfast.control.triggers import RefreshTriggers
+from holdfast.cores import CORES, available
 from holdfast.errors import HoldfastError
 from holdfast.loop import Observer, OnlineLoop, sampling_of
 from holdfast.models.codec import Codec, plain_text
@@ -49,9 +50,8 @@ from holdfast.track.sinks import Sink, check_sinks, open_sinks
 from holdfast.track.tracker import Tracker
 from holdfast.worlds.protocol import Task
 
-# Below this many parameters a second thread makes a step only about 1.1 to 1.4 times as fast on two quiet cores, and
-# several times slower where something else wants one of them.
-ONE_THREAD_BELOW = 5_000_000
+# Below this many parameters an operation is too short to be split over the cores; whole pieces of work are, instead.
+SMALL_MODEL = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,15 @@ class Ingredients:
     lm: Any
     codec: Codec
     imported: Sequence[LabelledComparison]
+    threads: int = 1
 
 
 def gather(
-    config: Config, task: Task, policy_directory: Path | None = None, ensemble_given: bool = False
+    config: Config,
+    task: Task,
+    policy_directory: Path | None = None,
+    ensemble_given: bool = False,
+    threads: int = 0,
 ) -> Ingredients:
     """Load model and data and refuse what cannot work; writes nothing."""
     set_up_torch(config)
@@ -76,16 +81,16 @@ def gather(
     else:
         lm, codec = load_causal_lm(directory)
     imported = read_preferences(Path(config.data.preferences)) if config.data.preferences else []
-    choose_threads(config, lm)
+    threads = choose_threads(config, lm, threads)
     check_labels(config, task, len(imported), ensemble_given)
     check_sinks(config.track.sinks)
     if config.preferences.url:
         check_url(config.preferences.url)
-    context = Policy(lm).context
+    context = Policy(lm, fast=False).context
     if context is not None:
         check_lengths(config, task, codec, context)
         check_given_lengths(config, task, imported, codec, context)
-    return Ingredients(config, task, lm.to(config.run.device), codec, imported)
+    return Ingredients(config, task, lm.to(config.run.device), codec, imported, threads)
 
 
 def set_up_torch(config: Config) -> None:
@@ -96,14 +101,22 @@ def set_up_torch(config: Config) -> None:
     except (RuntimeError, AssertionError) as error:
         raise HoldfastError(f"run.device is {config.run.device!r}, which torch cannot use here; try cpu.") from error
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # Nothing here reads memory it has not written, so filling fresh tensors first would only cost time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def choose_threads(config: Config, lm: Any) -> None:
-    """As configured; one for a small model, which gains little from more and suffers on a busy machine; or torch's."""
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
-    elif sum(p.numel() for p in lm.parameters()) < ONE_THREAD_BELOW:
-        torch.set_num_threads(1)
+def choose_threads(config: Config, lm: Any, threads: int = 0) -> int:
+    """Use `threads` cores, the configured number, or all there are; returns how many.
+
+    A small model has each core work on rows or members of its own, a large one splits every operation. Both the number
+    and the way decide how sums are rounded, so a run that is resumed takes the number it began with.
+    """
+    threads = threads or config.run.threads or available()
+    small = sum(p.numel() for p in lm.parameters()) < SMALL_MODEL
+    side_by_side = small and torch.device(config.run.device).type == "cpu"
+    torch.set_num_threads(1 if side_by_side else threads)
+    CORES.set_workers(threads if side_by_side else 1)
+    return threads
 
 
 def build_tiny(config: Config, task: Task) -> tuple[Any, Codec]:
@@ -190,7 +203,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
     lm = ingredients.lm
     if config.sft.epochs and task.demonstrations:
         loss = fine_tune(
-            Policy(lm),
+            Policy(lm, fast=config.policy.fast),
             codec,
             task.demonstrations,
             config.sft,
@@ -280,8 +293,9 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
 
 def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
     """K members on copies of the reference's trunk, each with a head of its own."""
+    fast = config.policy.fast
     members = [
-        RewardModel(trunk_of(lm), derive_seed(config.run.seed, "reward head", k)).to(config.run.device)
+        RewardModel(trunk_of(lm), derive_seed(config.run.seed, "reward head", k), fast).to(config.run.device)
         for k in range(config.reward.members)
     ]
     return Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
@@ -312,9 +326,10 @@ def build_loop(
     seed, device = config.run.seed, config.run.device
     with_head = config.ppo.advantage == "gae" and config.policy.critic == "head"
     with_critic = config.ppo.advantage == "gae" and config.policy.critic == "model"
-    reference = Policy(reference_lm)
-    policy = Policy(copy.deepcopy(reference_lm), value_head=with_head).to(device)
-    critic = CriticModel(trunk_of(reference_lm)).to(device) if with_critic else None
+    fast = config.policy.fast
+    reference = Policy(reference_lm, fast=fast)
+    policy = Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device)
+    critic = CriticModel(trunk_of(reference_lm), fast).to(device) if with_critic else None
     ensemble = build_ensemble(config, reference_lm, codec)
 
     def reference_answers(prompts: list[list[int]], rng: torch.Generator) -> Rollout:

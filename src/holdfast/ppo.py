@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,8 @@ from holdfast.algorithms.masking import masked_whiten
 from holdfast.algorithms.ppo import PolicyStats, kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
 from holdfast.algorithms.rloo import rloo_advantages
 from holdfast.config.schema import KLConfig, PPOConfig
+from holdfast.cores import CORES
+from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
 from holdfast.rollout.batches import MicroBatch, lay_out, micro_batches, pick_out
@@ -91,9 +94,12 @@ def assign_credit(
 def response_values(model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0) -> Tensor:
     """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values."""
     out_BT = torch.zeros_like(rollout.logprobs_BT)
-    for batch in batches:
+
+    def compute(batch: MicroBatch) -> None:
         result = model(batch, temperature).logprobs_N if isinstance(model, Policy) else model(batch)
         lay_out(result, batch, out_BT)
+
+    CORES.share([partial(compute, batch) for batch in batches])
     return out_BT
 
 
@@ -113,11 +119,14 @@ class PPO:
         self.policy, self.critic, self.ppo, self.kl = policy, critic, ppo, kl
         self.temperature, self.max_tokens, self.pad_id = temperature, max_tokens, pad_id
         self.parameters = [*policy.parameters(), *(critic.parameters() if critic else ())]
-        self.optimiser = torch.optim.AdamW(self.parameters, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0)
+        self.optimiser = torch.optim.AdamW(self.parameters, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         rows = list(range(len(rollout.prompts))) if rows is None else rows
-        return micro_batches(rollout.prompts, rollout.responses, rows, self.pad_id, self.max_tokens, self.policy.device)
+        pieces = CORES.workers if self.policy.fast is not None else 0
+        return micro_batches(
+            rollout.prompts, rollout.responses, rows, self.pad_id, self.max_tokens, self.policy.device, pieces
+        )
 
     def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor:
         """What the critic expected: kept from sampling for a value head, one pass for a model of its own."""
@@ -195,16 +204,17 @@ class PPO:
     def _accumulate(
         self, experience: Experience, rows: list[int], beta: float
     ) -> tuple[float, float, float, PolicyStats]:
-        """Add up a minibatch's gradients over its micro-batches."""
+        """Add up a minibatch's gradients over its micro-batches, which are worked on side by side."""
         token_count = sum(len(experience.rollout.responses[i]) for i in rows)
-        sums = [0.0, 0.0, 0.0]
-        stats: PolicyStats | None = None
-        for batch in self.batches(experience.rollout, rows):
-            losses, some = self._losses(experience, batch, beta, token_count)
-            torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
-            sums = [s + float(loss.detach()) for s, loss in zip(sums, losses, strict=True)]
-            stats = some if stats is None else stats + some
-        assert stats is not None
+
+        def loss_of(batch: MicroBatch) -> tuple[Tensor, tuple[list[float], PolicyStats]]:
+            losses, stats = self._losses(experience, batch, beta, token_count)
+            return torch.stack(losses).sum(), ([float(loss.detach()) for loss in losses], stats)
+
+        parts = accumulate(self.parameters, self.batches(experience.rollout, rows), loss_of)
+        sums, stats = parts[0]
+        for losses, some in parts[1:]:
+            sums, stats = [a + b for a, b in zip(sums, losses, strict=True)], stats + some
         return sums[0], sums[1], sums[2], stats
 
     def _losses(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from holdfast.algorithms.finite import all_finite
 from holdfast.algorithms.sft import sft_loss
 from holdfast.config.schema import SFTConfig
 from holdfast.control.schedule import RefreshSchedule
+from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
+from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.preferences.types import Demonstration
-from holdfast.rollout.batches import micro_batches
+from holdfast.rollout.batches import MicroBatch, micro_batches
 from holdfast.track.progress import Progress
 
 
@@ -31,7 +35,9 @@ def fine_tune(
     prompts = [codec.encode_prompt(d.prompt) for d in demonstrations]
     responses = [codec.encode_response(d.response) for d in demonstrations]
     per_epoch = -(-len(prompts) // config.batch)
-    optimiser = torch.optim.AdamW(policy.lm.parameters(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    parameters = [p for p in policy.lm.parameters() if p.requires_grad]
+    pieces = CORES.workers if policy.fast is not None else 0
+    optimiser = torch.optim.AdamW(parameters, lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = RefreshSchedule(config.lr, config.warmup_steps, config.epochs * per_epoch)
     progress.begin("sft", config.epochs * per_epoch)
     update, epoch_losses = 0, [0.0]
@@ -41,14 +47,10 @@ def fine_tune(
         for start in range(0, len(order), config.batch):
             rows = order[start : start + config.batch]
             token_count = sum(len(responses[i]) for i in rows)
-            loss_sum = 0.0
-            for batch in micro_batches(prompts, responses, rows, codec.pad_id, max_tokens, policy.device):
-                logprobs_N = policy(batch).logprobs_N
-                loss = sft_loss(logprobs_N, torch.ones_like(logprobs_N), token_count)
-                loss.backward()  # type: ignore[no-untyped-call]
-                loss_sum += float(loss.detach())
-            torch.nn.utils.clip_grad_norm_(policy.lm.parameters(), config.max_grad_norm)
-            if not all_finite(p.grad for p in policy.lm.parameters() if p.grad is not None):
+            batches = micro_batches(prompts, responses, rows, codec.pad_id, max_tokens, policy.device, pieces)
+            loss_sum = sum(accumulate(parameters, batches, partial(_loss, policy, token_count)))
+            norm = torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+            if not all_finite([norm]):
                 raise HoldfastError("Supervised fine-tuning met a gradient that is not a number; lower sft.lr.")
             for group in optimiser.param_groups:
                 group["lr"] = schedule.at(update)
@@ -58,3 +60,9 @@ def fine_tune(
             epoch_losses.append(loss_sum)
             progress.advance(loss=loss_sum)
     return sum(epoch_losses) / len(epoch_losses)
+
+
+def _loss(policy: Policy, token_count: int, batch: MicroBatch) -> tuple[Tensor, float]:
+    logprobs_N = policy(batch).logprobs_N
+    loss = sft_loss(logprobs_N, torch.ones_like(logprobs_N), token_count)
+    return loss, float(loss.detach())

@@ -8,7 +8,7 @@ import torch
 import tiny_models
 from holdfast.models.policy import Policy, ValueHead, turn_off_dropout
 from holdfast.models.reward_model import CriticModel, trunk_of
-from holdfast.rollout.batches import lay_out, micro_batches, pad_rows
+from holdfast.rollout.batches import lay_out, micro_batches, take_rows
 from tiny_models import ARCHITECTURES, PAD, build, plain_logprobs, sequences
 
 PROMPTS, RESPONSES = sequences(5, 1, 9, seed=1), sequences(5, 1, 12, seed=2)
@@ -37,8 +37,8 @@ def test_logprobs_equal_a_plain_forward_of_each_row_alone(name: str, temperature
 def test_what_stands_in_the_padding_does_not_matter(name: str) -> None:
     policy = Policy(build(name), value_head=True)
     torch.nn.init.normal_(policy.value_head.linear.weight)  # type: ignore[union-attr]
-    a = policy(pad_rows(PROMPTS, RESPONSES, [0, 1, 2, 3, 4], PAD, "cpu"))
-    b = policy(pad_rows(PROMPTS, RESPONSES, [0, 1, 2, 3, 4], 7, "cpu"))
+    a = policy(take_rows(PROMPTS, RESPONSES, [0, 1, 2, 3, 4], PAD, "cpu"))
+    b = policy(take_rows(PROMPTS, RESPONSES, [0, 1, 2, 3, 4], 7, "cpu"))
     torch.testing.assert_close(a.logprobs_N, b.logprobs_N, atol=1e-6, rtol=0)
     torch.testing.assert_close(a.values_N, b.values_N, atol=1e-5, rtol=0)
 
@@ -61,7 +61,7 @@ def test_a_soft_cap_is_found_even_where_a_fresh_model_s_logits_are_far_below_it(
 def test_gradients_equal_a_plain_forward(name: str) -> None:
     lm = build(name)
     policy = Policy(lm)
-    batch = pad_rows(PROMPTS, RESPONSES, [0, 1], PAD, "cpu")
+    batch = take_rows(PROMPTS, RESPONSES, [0, 1], PAD, "cpu")
     policy(batch).logprobs_N.sum().backward()
     ours = {n: p.grad.clone() for n, p in lm.named_parameters() if p.grad is not None}
     lm.zero_grad()
@@ -105,13 +105,13 @@ def test_turning_dropout_off_leaves_the_config_that_is_saved_with_the_model() ->
 
 def test_a_fresh_value_head_expects_nothing() -> None:
     policy = Policy(build("llama"), value_head=True)
-    out = policy(pad_rows(PROMPTS, RESPONSES, [0, 1, 2], PAD, "cpu"))
+    out = policy(take_rows(PROMPTS, RESPONSES, [0, 1, 2], PAD, "cpu"))
     assert out.values_N is not None
     assert torch.equal(out.values_N, torch.zeros(sum(map(len, RESPONSES[:3]))))
     # It can learn: the gradient reaches its weights.
     out.values_N.sum().backward()
     assert float(policy.value_head.linear.weight.grad.abs().max()) > 0  # type: ignore[union-attr]
-    assert Policy(build("llama"))(pad_rows(PROMPTS, RESPONSES, [0], PAD, "cpu")).values_N is None
+    assert Policy(build("llama"))(take_rows(PROMPTS, RESPONSES, [0], PAD, "cpu")).values_N is None
 
 
 @EVERY
@@ -119,7 +119,7 @@ def test_values_read_the_state_before_each_response_token(name: str) -> None:
     lm = build(name)
     policy = Policy(lm, value_head=True)
     torch.nn.init.normal_(policy.value_head.linear.weight)  # type: ignore[union-attr]
-    values_N = policy(pad_rows(PROMPTS, RESPONSES, [2], PAD, "cpu")).values_N
+    values_N = policy(take_rows(PROMPTS, RESPONSES, [2], PAD, "cpu")).values_N
     sequence = [*PROMPTS[2], *RESPONSES[2]]
     hidden_TD = lm(input_ids=torch.tensor([sequence]), output_hidden_states=True).hidden_states[-1][0]
     start = len(PROMPTS[2]) - 1
@@ -139,7 +139,7 @@ def test_value_head_by_hand() -> None:
 def test_a_critic_of_its_own_shares_nothing_with_the_policy() -> None:
     lm = build("llama")
     critic = CriticModel(trunk_of(lm))
-    values_N = critic(pad_rows(PROMPTS, RESPONSES, [0, 1], PAD, "cpu"))
+    values_N = critic(take_rows(PROMPTS, RESPONSES, [0, 1], PAD, "cpu"))
     assert torch.equal(values_N, torch.zeros(sum(map(len, RESPONSES[:2]))))
     assert not {id(p) for p in critic.parameters()} & {id(p) for p in lm.parameters()}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from holdfast.models.reward_model import RewardModel, trunk_of
-from holdfast.rollout.batches import pad_rows
+from holdfast.rollout.batches import take_rows
 from tiny_models import ARCHITECTURES, PAD, build, sequences
 
 PROMPTS, RESPONSES = sequences(4, 1, 6, seed=3), sequences(4, 1, 8, seed=4)
@@ -30,7 +30,7 @@ def test_the_head_follows_from_its_seed_and_has_no_bias() -> None:
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_the_score_is_read_at_the_last_token(name: str) -> None:
     model = RewardModel(trunk_of(build(name)), 5)
-    scores_B = model(pad_rows(PROMPTS, RESPONSES, [0, 1, 2, 3], PAD, "cpu"))
+    scores_B = model(take_rows(PROMPTS, RESPONSES, [0, 1, 2, 3], PAD, "cpu"))
     for i in range(4):
         ids = torch.tensor([[*PROMPTS[i], *RESPONSES[i]]])
         hidden_D = model.trunk(input_ids=ids).last_hidden_state[0, -1]
@@ -39,7 +39,7 @@ def test_the_score_is_read_at_the_last_token(name: str) -> None:
 
 
 def test_only_the_last_position_of_a_row_gets_a_gradient() -> None:
-    model = RewardModel(trunk_of(build("llama")), 5)
+    model = RewardModel(trunk_of(build("llama")), 5, fast=False)
     seen: list[torch.Tensor] = []
 
     def keep(_module: object, _inputs: object, hidden: torch.Tensor) -> None:
@@ -47,7 +47,7 @@ def test_only_the_last_position_of_a_row_gets_a_gradient() -> None:
         seen.append(hidden)
 
     model.trunk.norm.register_forward_hook(keep)
-    batch = pad_rows(PROMPTS, RESPONSES, [0, 1, 2, 3], PAD, "cpu")
+    batch = take_rows(PROMPTS, RESPONSES, [0, 1, 2, 3], PAD, "cpu")
     model(batch).sum().backward()
     touched = seen[0].grad.abs().sum(-1).nonzero().tolist()  # type: ignore[union-attr]
     assert touched == [[b, len(PROMPTS[b]) + len(RESPONSES[b]) - 1] for b in range(4)]
@@ -55,8 +55,8 @@ def test_only_the_last_position_of_a_row_gets_a_gradient() -> None:
 
 def test_an_empty_response_is_scored_at_the_prompt_s_last_token() -> None:
     model = RewardModel(trunk_of(build("llama")), 5)
-    assert pad_rows([[3, 4]], [[]], [0], PAD, "cpu").last_B.tolist() == [1]
-    assert torch.isfinite(model(pad_rows([[3, 4], [5]], [[], [6, 7]], [0, 1], PAD, "cpu"))).all()
+    assert take_rows([[3, 4]], [[]], [0], PAD, "cpu").last_B.tolist() == [1]
+    assert torch.isfinite(model(take_rows([[3, 4], [5]], [[], [6, 7]], [0, 1], PAD, "cpu"))).all()
 
 
 def test_a_trunk_is_a_copy() -> None:
@@ -70,7 +70,7 @@ def test_a_trunk_is_a_copy() -> None:
 
 def test_dropout_is_off_in_training_mode() -> None:
     model = RewardModel(trunk_of(build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5)), 5)
-    batch = pad_rows(PROMPTS, RESPONSES, [0, 1], PAD, "cpu")
+    batch = take_rows(PROMPTS, RESPONSES, [0, 1], PAD, "cpu")
     expected = model(batch)
     model.train()
     torch.testing.assert_close(model(batch), expected, atol=1e-6, rtol=0)

@@ -9,7 +9,7 @@ from toy_preferences import reference_answers, toy_ensemble
 from holdfast.errors import HoldfastError
 from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.reward.ensemble import Ensemble, VersionStore, members_in, version_name
-from holdfast.rollout.batches import pad_rows
+from holdfast.rollout.batches import take_rows
 from tiny_models import PAD, build
 
 PROMPTS, RESPONSES = reference_answers()
@@ -22,7 +22,7 @@ def test_raw_scores_are_each_member_s_own_whatever_the_micro_batches() -> None:
         assert scores_KB.shape == (3, 40)
         for k, member in enumerate(ensemble.members):
             for i in (0, 17, 39):
-                alone = member(pad_rows(PROMPTS, RESPONSES, [i], PAD, "cpu")).detach()
+                alone = member(take_rows(PROMPTS, RESPONSES, [i], PAD, "cpu")).detach()
                 assert float(scores_KB[k, i]) == pytest.approx(float(alone), abs=1e-5)
 
 

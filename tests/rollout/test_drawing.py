@@ -70,7 +70,7 @@ def test_draws_follow_the_probabilities() -> None:
     """Chi-square over 20,000 draws: with 4 degrees of freedom it is above 18.47 once in a thousand seeds."""
     n = 20_000
     uniform_A = torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    counts = torch.bincount(draw(_logits(PROBABILITIES).expand(n, -1), uniform_A), minlength=6)
+    counts = torch.bincount(draw(_logits(PROBABILITIES).exp().expand(n, -1), uniform_A), minlength=6)
     expected = n * torch.tensor(PROBABILITIES, dtype=torch.float64)
     assert counts[2] == 0
     possible = expected > 0
@@ -82,7 +82,7 @@ def test_draws_follow_the_renormalised_probabilities_after_truncation() -> None:
     n = 20_000
     uniform_A = torch.rand(n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     kept_AV = truncate_distribution(_logits(PROBABILITIES), 1.0, 2).expand(n, -1)
-    counts = torch.bincount(draw(kept_AV, uniform_A), minlength=6)
+    counts = torch.bincount(draw(kept_AV.exp(), uniform_A), minlength=6)
     assert int(counts[1] + counts[4]) == n
     # 4/7 of 20,000 is 11,429, with a standard deviation of 70.
     assert abs(int(counts[1]) - 11_429) < 4 * 70
@@ -92,16 +92,16 @@ def test_borders_between_tokens() -> None:
     # Cumulative: token 0 to .25, 1 to .75, 2 to 1. A number on a border belongs to the token after it.
     logits_AV = _logits([0.25, 0.5, 0.25]).expand(6, -1)
     uniform_A = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 0.9999], dtype=torch.float64)
-    assert draw(logits_AV, uniform_A).tolist() == [0, 0, 1, 1, 2, 2]
+    assert draw(logits_AV.exp(), uniform_A).tolist() == [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_smallest_and_largest_uniform_numbers_never_draw_an_impossible_token(dtype: torch.dtype) -> None:
     rows = [[0.0, 0.3, 0.7, 0.0], [0.1] * 3 + [0.7], [0.0, 0.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3, 0.0]]
     logits_AV = _logits(*rows).to(dtype)
-    lowest = draw(logits_AV, torch.zeros(4, dtype=torch.float64))
+    lowest = draw(logits_AV.exp(), torch.zeros(4, dtype=torch.float64))
     assert lowest.tolist() == [1, 0, 2, 0]
-    highest = draw(logits_AV, torch.full((4,), 1 - 1e-16, dtype=torch.float64))
+    highest = draw(logits_AV.exp(), torch.full((4,), 1 - 1e-16, dtype=torch.float64))
     assert highest.tolist() == [2, 3, 2, 2]
 
 
@@ -109,6 +109,6 @@ def test_no_rounding_of_many_small_probabilities_steps_past_the_end() -> None:
     logits_AV = torch.randn(200, 5_000, generator=torch.Generator().manual_seed(2)) * 4
     logits_AV[:, -7:] = float("-inf")
     for u in (0.0, 1 - 1e-16):
-        picked_A = draw(logits_AV, torch.full((200,), u, dtype=torch.float64))
+        picked_A = draw(logits_AV.exp(), torch.full((200,), u, dtype=torch.float64))
         assert int(picked_A.max()) < 5_000 - 7
         assert logits_AV.gather(1, picked_A[:, None]).isfinite().all()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.rollout.batches import group_by_length, lay_out, micro_batches, pad_rows, pick_out
+from holdfast.rollout.batches import group_by_length, lay_out, micro_batches, pick_out, take_rows
 
 PAD = 0
 PROMPTS = [[5, 6, 7], [8], [9, 10]]
@@ -47,7 +47,7 @@ def test_no_rows_are_no_groups() -> None:
 
 
 def test_positions_predict_the_tokens_that_follow_them() -> None:
-    batch = pad_rows(PROMPTS, RESPONSES, [0, 1, 2], PAD, "cpu")
+    batch = take_rows(PROMPTS, RESPONSES, [0, 1, 2], PAD, "cpu")
     assert batch.input_ids_BT.tolist() == [[5, 6, 7, 1, 2], [8, 3, 4, 5, 6], [9, 10, 7, 0, 0]]
     assert batch.target_N.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert batch.row_N.tolist() == [0, 0, 1, 1, 1, 1, 2]
@@ -79,11 +79,11 @@ def test_pick_out_is_the_inverse_of_lay_out(max_tokens: int) -> None:
 
 def test_lay_out_leaves_other_rows_and_padding_alone() -> None:
     out_BT = torch.full((3, 4), 9.0)
-    lay_out(torch.tensor([1.0, 2.0]), pad_rows(PROMPTS, RESPONSES, [0], PAD, "cpu"), out_BT)
+    lay_out(torch.tensor([1.0, 2.0]), take_rows(PROMPTS, RESPONSES, [0], PAD, "cpu"), out_BT)
     assert out_BT.tolist() == [[1, 2, 9, 9], [9, 9, 9, 9], [9, 9, 9, 9]]
 
 
 def test_lay_out_takes_the_type_of_its_target() -> None:
     out_BT = torch.zeros(1, 2, dtype=torch.float64)
-    lay_out(torch.tensor([1.0, 2.0]), pad_rows([[3]], [[4, 5]], [0], PAD, "cpu"), out_BT)
+    lay_out(torch.tensor([1.0, 2.0]), take_rows([[3]], [[4, 5]], [0], PAD, "cpu"), out_BT)
     assert out_BT.tolist() == [[1.0, 2.0]]

@@ -43,6 +43,7 @@ def new_run(
         # Loaded once before anything is written, and kept in mind for a run that is cut short before it has its copy.
         VersionStore(ensemble_from).load_newest_into(build_ensemble(config, ingredients.lm, ingredients.codec))
         facts["ensemble"] = str(ensemble_from.resolve())
+    facts["threads"] = ingredients.threads
     run = RunDirectory.create(path, config, facts)
     return work_on(run, ingredients, world, as_json, ensemble_from)
 
@@ -55,7 +56,11 @@ def resume_run(run: RunDirectory, as_json: bool = False) -> int:
     directory = run.reference if run.reference.is_dir() else None
     given = run.manifest().get("ensemble")
     ingredients = gather(
-        config, load_task(config, world), directory, ensemble_given=run.rewards.is_dir() or given is not None
+        config,
+        load_task(config, world),
+        directory,
+        ensemble_given=run.rewards.is_dir() or given is not None,
+        threads=int(run.manifest().get("threads", 0)),
     )
     return work_on(run, ingredients, world, as_json, Path(given) if given else None)
 

@@ -41,7 +41,7 @@ def work(args: argparse.Namespace) -> int:
         watch = Watch(stop)
         try:
             loss = fine_tune(
-                Policy(ingredients.lm), ingredients.codec, task.demonstrations, config.sft,
+                Policy(ingredients.lm, fast=config.policy.fast), ingredients.codec, task.demonstrations, config.sft,
                 config.policy.micro_batch_tokens, generator(config.run.seed, "sft"), watch,
             )  # fmt: skip
         finally:

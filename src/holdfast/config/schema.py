@@ -24,7 +24,7 @@ class RunConfig:
     rounds: int = setting(8, "rounds of collect, label, refresh, optimise", low=1)
     steps_per_round: int = setting(10, "PPO steps in a round", low=1)
     device: str = setting("cpu", "cpu, cuda, or any other torch device")
-    threads: int = setting(0, "CPU threads; 0 takes one for a small model and torch's choice for others", low=0)
+    threads: int = setting(0, "CPU cores to use; 0 takes all there are", low=0)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class PolicyConfig:
     feed_forward: int = setting(256, "built-in Llama: feed-forward size", low=8)
     context: int = setting(160, "built-in Llama: longest sequence", low=16)
     critic: Literal["head", "model"] = setting("head", "value head on the policy's trunk, or a model of its own")
-    micro_batch_tokens: int = setting(8192, "padded tokens per forward and backward pass", low=64)
+    micro_batch_tokens: int = setting(8192, "tokens per forward and backward pass", low=64)
+    fast: bool = setting(True, "run Llama-like models by the packed path; false takes transformers' own for all")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.algorithms.logprobs import token_logprobs
+from holdfast.models.fast.blocks import TokenLogProbs
+from holdfast.models.fast.trunk import FastTrunk
 from holdfast.rollout.batches import MicroBatch
 
 
@@ -54,10 +56,11 @@ class Policy(nn.Module):
     """A causal LM seen as trunk and head, so that only response tokens pay for logits.
 
     Some architectures do more than a linear head (soft caps, scales). `plain_head` is found at construction by
-    comparing both routes on a probe; where they differ, the model's own forward is used in full.
+    comparing both routes on a probe; where they differ, the model's own forward is used in full. `fast` is the packed
+    path of a Llama-like model, None for others and where it is not wanted.
     """
 
-    def __init__(self, lm: Any, value_head: bool = False) -> None:
+    def __init__(self, lm: Any, value_head: bool = False, fast: bool = True) -> None:
         super().__init__()
         turn_off_dropout(lm)
         self.lm = lm
@@ -65,6 +68,8 @@ class Policy(nn.Module):
         self.value_head = ValueHead(width) if value_head else None
         self.takes_positions = "position_ids" in inspect.signature(lm.forward).parameters
         self.plain_head = self._head_is_plain()
+        bare_head = self.plain_head and getattr(lm.get_output_embeddings(), "bias", None) is None
+        self.fast = FastTrunk.of(lm.base_model) if fast and bare_head else None
 
     @property
     def device(self) -> torch.device:
@@ -94,6 +99,11 @@ class Policy(nn.Module):
 
     def forward(self, batch: MicroBatch, temperature: float = 1.0) -> Outputs:
         """Log-probs of the batch's response tokens at the sampling temperature."""
+        if self.fast is not None:
+            hidden_ND = self.fast.hidden(batch.to_predict)
+            head = self.lm.get_output_embeddings().weight
+            logprobs_N = TokenLogProbs.apply(hidden_ND, head, batch.target_N, temperature)  # type: ignore[no-untyped-call]
+            return Outputs(logprobs_N, None if self.value_head is None else self.value_head(hidden_ND))
         logits_NV, hidden_ND = self.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)
         return Outputs(
             logprobs_N=token_logprobs(logits_NV, batch.target_N, temperature),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from holdfast.models.fast.trunk import FastTrunk
 from holdfast.models.policy import ValueHead, turn_off_dropout
 from holdfast.rollout.batches import MicroBatch
 
@@ -18,10 +19,11 @@ from holdfast.rollout.batches import MicroBatch
 class RewardModel(nn.Module):
     """score(prompt, response) = w . h(last token) + b, with w ~ N(0, 1/(D+1)) and b = 0 at the start."""
 
-    def __init__(self, trunk: Any, head_seed: int) -> None:
+    def __init__(self, trunk: Any, head_seed: int, fast: bool = True) -> None:
         super().__init__()
         self.trunk = trunk
         turn_off_dropout(trunk)
+        self.fast = FastTrunk.of(trunk) if fast else None
         width = int(trunk.get_input_embeddings().weight.shape[1])
         width = int(getattr(trunk.config, "hidden_size", width))
         self.head = nn.Linear(width, 1)
@@ -31,6 +33,8 @@ class RewardModel(nn.Module):
             self.head.bias.zero_()
 
     def forward(self, batch: MicroBatch) -> Tensor:
+        if self.fast is not None:
+            return self.head(self.fast.hidden(batch.to_score)).squeeze(-1)  # type: ignore[no-any-return]
         hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
         rows_B = torch.arange(len(batch.rows), device=hidden_BTD.device)
         return self.head(hidden_BTD[rows_B, batch.last_B].float()).squeeze(-1)  # type: ignore[no-any-return]
@@ -39,14 +43,17 @@ class RewardModel(nn.Module):
 class CriticModel(nn.Module):
     """A value function with a trunk of its own; it predicts at every position that precedes a response token."""
 
-    def __init__(self, trunk: Any) -> None:
+    def __init__(self, trunk: Any, fast: bool = True) -> None:
         super().__init__()
         self.trunk = trunk
         turn_off_dropout(trunk)
+        self.fast = FastTrunk.of(trunk) if fast else None
         width = int(trunk.get_input_embeddings().weight.shape[1])
         self.head = ValueHead(int(getattr(trunk.config, "hidden_size", width)))
 
     def forward(self, batch: MicroBatch) -> Tensor:
+        if self.fast is not None:
+            return self.head(self.fast.hidden(batch.to_predict))  # type: ignore[no-any-return]
         hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
         return self.head(hidden_BTD[batch.row_N, batch.column_N])  # type: ignore[no-any-return]
 

@@ -6,10 +6,9 @@ Shapes: K member, B answers.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,12 @@ from torch import Tensor
 from holdfast.checkpoint.files import JSON
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
 from holdfast.models.reward_model import RewardModel
-from holdfast.rollout.batches import micro_batches
+from holdfast.rollout.batches import MicroBatch, micro_batches
 
 Tokens = Sequence[Sequence[int]]
-
-
-def side_by_side() -> int:
-    """How many members can be worked on at once without two of them sharing a core."""
-    return max(1, (os.cpu_count() or 1) // torch.get_num_threads())
 
 
 # Every version can be gone back to, so none is pruned.
@@ -52,17 +47,15 @@ class Ensemble:
     def raw_scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
         """scores_KB as the members give them."""
         device = next(self.members[0].parameters()).device
-        batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device)
+        pieces = CORES.workers if self.members[0].fast is not None else 0
+        batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device, pieces)
         scores_KB = torch.zeros(len(self.members), len(prompts))
 
-        @torch.no_grad()
-        def score(k: int) -> None:
-            for batch in batches:
-                scores_KB[k, batch.rows] = self.members[k](batch).cpu()
+        def score(k: int, batch: MicroBatch) -> None:
+            scores_KB[k, batch.rows] = self.members[k](batch).cpu()
 
-        # Members do not depend on each other, so a core that is free takes the next one.
-        with ThreadPoolExecutor(side_by_side()) as pool:
-            list(pool.map(score, range(len(self.members))))
+        # One packing serves all members; a core that is free takes the next member or the next rows.
+        CORES.share([partial(score, k, batch) for k in range(len(self.members)) for batch in batches])
         return scores_KB
 
     def scores(self, prompts: Tokens, responses: Tokens) -> Tensor:

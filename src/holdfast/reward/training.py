@@ -6,8 +6,8 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -15,12 +15,13 @@ from holdfast.algorithms.bradley_terry import bradley_terry_loss, pair_accuracy
 from holdfast.algorithms.finite import all_finite
 from holdfast.config.schema import RewardConfig
 from holdfast.control.schedule import RefreshSchedule
+from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.reward_model import RewardModel
 from holdfast.preferences.types import LabelledComparison, Response
-from holdfast.reward.ensemble import Ensemble, side_by_side
-from holdfast.rollout.batches import group_by_length, pad_rows
+from holdfast.reward.ensemble import Ensemble
+from holdfast.rollout.batches import group_by_length, group_by_work, take_rows
 from holdfast.track.progress import Progress
 
 SUBSAMPLE = 0.8
@@ -105,8 +106,7 @@ def fit_ensemble(
         own = torch.Generator().manual_seed(seed)
         return _fit_member(ensemble, member, pairs, settings, config, own, progress)
 
-    with ThreadPoolExecutor(side_by_side()) as pool:
-        fits = list(pool.map(fit, ensemble.members, seeds))
+    fits = CORES.share([partial(fit, member, seed) for member, seed in zip(ensemble.members, seeds, strict=True)])
     return Fit(
         loss=sum(f.loss for f in fits) / len(fits),
         accuracy=sum(f.accuracy for f in fits) / len(fits),
@@ -136,7 +136,7 @@ def _fit_member(
 ) -> Fit:
     if len(ensemble.members) > 1:
         pairs = bootstrap(pairs, config.bootstrap, rng)
-    optimiser = torch.optim.AdamW(member.parameters(), lr=settings.lr, weight_decay=0.0)
+    optimiser = torch.optim.AdamW(member.parameters(), lr=settings.lr, weight_decay=0.0, fused=True)
     updates = settings.epochs * -(-len(pairs) // config.batch)
     schedule = RefreshSchedule(settings.lr, settings.warmup_steps, updates)
     losses, accuracies = [], []
@@ -148,9 +148,9 @@ def _fit_member(
             for group in optimiser.param_groups:
                 group["lr"] = schedule.at(update)
             loss, accuracy = _accumulate(ensemble, member, batch, config)
-            torch.nn.utils.clip_grad_norm_(member.parameters(), config.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(member.parameters(), config.max_grad_norm)
             # A bad number may not reach the weights, so it is looked for before the optimiser moves.
-            if not all_finite(p.grad for p in member.parameters() if p.grad is not None):
+            if not all_finite([norm]):
                 raise HoldfastError("Training a reward model met a gradient that is not a number; lower its lr.")
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
@@ -167,9 +167,14 @@ def _accumulate(
     """Add up the gradients of a batch, the two sides of a pair always in one pass."""
     device = next(member.parameters()).device
     loss_sum = accuracy_sum = 0.0
-    for group in group_by_length(range(len(batch)), [p.tokens for p in batch], ensemble.max_tokens):
+    lengths = [p.tokens for p in batch]
+    if member.fast is None:
+        groups = group_by_length(range(len(batch)), lengths, ensemble.max_tokens)
+    else:
+        groups = group_by_work(range(len(batch)), lengths, ensemble.max_tokens, pieces=1)
+    for group in groups:
         some = [batch[i] for i in group]
-        rows = pad_rows(
+        rows = take_rows(
             [p.prompt for p in some] * 2,
             [p.a for p in some] + [p.b for p in some],
             list(range(2 * len(some))),

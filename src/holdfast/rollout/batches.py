@@ -1,4 +1,4 @@
-"""Ragged token sequences, and how they become padded micro-batches with as little padding as possible.
+"""Ragged token sequences as micro-batches: packed end to end for the fast path, padded rows for the plain one.
 
 Shapes: B rows, T tokens, N response tokens of a batch laid end to end.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
+
+from holdfast.models.fast.packing import Packed
 
 # A bucket of this many rows ends when the next row is shorter than this share of its longest.
 BUCKET_ROWS = 8
@@ -18,23 +22,69 @@ BUCKET_SHARE = 0.75
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rows of similar length, padded on the right to the longest of them.
-
-    Models are causal, so padding on the right needs no attention mask: no real token can see it.
-    `row_N`, `column_N` point at the positions whose outputs predict the response tokens `target_N`, row by row.
-    """
+    """Prompts with their responses. What a model wants to see of them is made when it is first asked for."""
 
     rows: list[int]
-    input_ids_BT: Tensor
-    row_N: Tensor
-    column_N: Tensor
-    target_N: Tensor
-    last_B: Tensor
+    prompts: list[list[int]]
+    responses: list[list[int]]
+    pad_id: int
+    device: torch.device | str
 
     @property
     def tokens(self) -> int:
         """Response tokens in this micro-batch."""
-        return int(self.target_N.numel())
+        return sum(len(r) for r in self.responses)
+
+    @cached_property
+    def target_N(self) -> Tensor:
+        """The response tokens, row by row."""
+        return self._tensor(list(chain.from_iterable(self.responses)))
+
+    @cached_property
+    def to_predict(self) -> Packed:
+        """Packed, read out where response tokens are predicted. A row's last token predicts nothing and is left out."""
+        rows = [[*p, *r[:-1]] for p, r in zip(self.prompts, self.responses, strict=True)]
+        return Packed.of(rows, [len(r) for r in self.responses], self.device)
+
+    @cached_property
+    def to_score(self) -> Packed:
+        """Packed whole, read out at the last token of each row."""
+        rows = [[*p, *r] for p, r in zip(self.prompts, self.responses, strict=True)]
+        return Packed.of(rows, [1] * len(rows), self.device)
+
+    @cached_property
+    def input_ids_BT(self) -> Tensor:
+        """Rows padded on the right. Models are causal, so that needs no attention mask: no real token can see it."""
+        rows = [[*p, *r] for p, r in zip(self.prompts, self.responses, strict=True)]
+        width = max(len(row) for row in rows)
+        return self._tensor([[*row, *[self.pad_id] * (width - len(row))] for row in rows])
+
+    @cached_property
+    def row_N(self) -> Tensor:
+        """The row of the position that predicts each response token."""
+        return self._tensor([b for b, r in enumerate(self.responses) for _ in r])
+
+    @cached_property
+    def column_N(self) -> Tensor:
+        """The column of that position."""
+        starts = [len(p) - 1 for p in self.prompts]
+        return self._tensor([s + t for s, r in zip(starts, self.responses, strict=True) for t in range(len(r))])
+
+    @cached_property
+    def last_B(self) -> Tensor:
+        """The column of each row's last token."""
+        return self._tensor([len(p) + len(r) - 1 for p, r in zip(self.prompts, self.responses, strict=True)])
+
+    @cached_property
+    def place_N(self) -> tuple[Tensor, Tensor]:
+        """Row and column of each response token in a tensor of (all rows x longest response), on the CPU."""
+        lengths = torch.tensor([len(r) for r in self.responses])
+        starts = lengths.cumsum(0) - lengths
+        column_N = torch.arange(self.tokens) - starts.repeat_interleave(lengths)
+        return torch.tensor(self.rows).repeat_interleave(lengths), column_N
+
+    def _tensor(self, values: list[int] | list[list[int]]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.device)
 
 
 def micro_batches(
@@ -44,10 +94,17 @@ def micro_batches(
     pad_id: int,
     max_tokens: int,
     device: torch.device | str = "cpu",
+    pieces: int = 0,
 ) -> list[MicroBatch]:
-    """Rows of like length together, rows x longest within `max_tokens` (a longer single row goes alone)."""
-    groups = group_by_length(rows, [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)], max_tokens)
-    return [pad_rows(prompts, responses, group, pad_id, device) for group in groups]
+    """Rows of like length together, within `max_tokens` (a longer single row goes alone).
+
+    `pieces` 0 is for the plain path: rows x longest count, and a bucket ends where padding would cost too much. From 1
+    on it is for packed rows: true tokens count, and there are at least that many batches of about the same work.
+    """
+    lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
+    packed = pieces > 0
+    groups = group_by_work(rows, lengths, max_tokens, pieces) if packed else group_by_length(rows, lengths, max_tokens)
+    return [take_rows(prompts, responses, group, pad_id, device) for group in groups]
 
 
 def group_by_length(rows: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -69,51 +126,43 @@ def group_by_length(rows: Sequence[int], lengths: Sequence[int], max_tokens: int
     return groups
 
 
-def pad_rows(
+def group_by_work(rows: Sequence[int], lengths: Sequence[int], max_tokens: int, pieces: int) -> list[list[int]]:
+    """Split `rows`, longest first, into a multiple of `pieces` groups (if there are rows enough) of like work.
+
+    Rows of like length stay together, because attention sees a group as padded rows.
+    """
+    order = sorted(rows, key=lambda i: (-lengths[i], i))
+    total = sum(lengths[i] for i in order)
+    count = min(len(order), pieces * -(-total // (pieces * max_tokens)))
+    groups: list[list[int]] = []
+    done = taken = 0
+    for i in order:
+        # The next group begins when those before it have their share of the work, and when this one is full.
+        full = groups and taken + lengths[i] > max_tokens
+        if not groups or full or (len(groups) < count and done >= total * len(groups) / count):
+            groups.append([])
+            taken = 0
+        groups[-1].append(i)
+        done, taken = done + lengths[i], taken + lengths[i]
+    return groups
+
+
+def take_rows(
     prompts: Sequence[Sequence[int]],
     responses: Sequence[Sequence[int]],
-    rows: list[int],
+    rows: Sequence[int],
     pad_id: int,
     device: torch.device | str,
 ) -> MicroBatch:
     """One micro-batch of the given rows, in their order."""
-    width = max(len(prompts[i]) + len(responses[i]) for i in rows)
-    ids: list[list[int]] = []
-    row: list[int] = []
-    column: list[int] = []
-    target: list[int] = []
-    last: list[int] = []
-    for b, i in enumerate(rows):
-        p, r = prompts[i], responses[i]
-        ids.append([*p, *r, *([pad_id] * (width - len(p) - len(r)))])
-        row.extend([b] * len(r))
-        column.extend(range(len(p) - 1, len(p) + len(r) - 1))
-        target.extend(r)
-        last.append(len(p) + len(r) - 1)
-
-    def tensor(values: list[int] | list[list[int]]) -> Tensor:
-        return torch.tensor(values, dtype=torch.long, device=device)
-
-    return MicroBatch(
-        rows=rows,
-        input_ids_BT=tensor(ids),
-        row_N=tensor(row),
-        column_N=tensor(column),
-        target_N=tensor(target),
-        last_B=tensor(last),
-    )
+    return MicroBatch(list(rows), [list(prompts[i]) for i in rows], [list(responses[i]) for i in rows], pad_id, device)
 
 
 def lay_out(values_N: Tensor, batch: MicroBatch, out_BT: Tensor) -> None:
     """Write per-token values of a micro-batch into the rows of a padded (all rows x longest response) tensor."""
-    lengths = torch.bincount(batch.row_N, minlength=len(batch.rows)).tolist()
-    start = 0
-    for row, count in zip(batch.rows, lengths, strict=True):
-        out_BT[row, :count] = values_N[start : start + count].to(out_BT)
-        start += count
+    out_BT[batch.place_N] = values_N.to(out_BT)
 
 
 def pick_out(values_BT: Tensor, batch: MicroBatch) -> Tensor:
     """The inverse of `lay_out`: the micro-batch's response tokens from a padded tensor, end to end."""
-    lengths = torch.bincount(batch.row_N, minlength=len(batch.rows)).tolist()
-    return torch.cat([values_BT[row, :count] for row, count in zip(batch.rows, lengths, strict=True)])
+    return values_BT[batch.place_N]

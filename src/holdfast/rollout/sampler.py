@@ -1,23 +1,26 @@
 """The sampler: prompts in, responses with their log-probs (and values) out.
 
-Prompts are padded on the left, decoded with a KV cache, and rows that have ended leave the batch, so no token is
-computed for a finished answer. Every draw uses a uniform number fixed per row and position beforehand, so which rows
-leave, and when, changes nothing in the others.
+Rows are decoded with a KV cache, and rows that have ended leave the batch, so no token is computed for a finished
+answer. Every draw uses a uniform number fixed per row and position beforehand, so which rows leave, and when, decides
+nothing about the others.
 
-Shapes: B rows, A rows still active, T tokens, V vocabulary.
+Shapes: B rows, A rows still active, T tokens, V vocabulary, W tokens of a block of the vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from holdfast.models.fast.decoding import Decoder
 from holdfast.models.policy import Policy
+
+BLOCK = 64
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,32 @@ def truncate_distribution(logits_AV: Tensor, top_p: float, top_k: int) -> Tensor
     return logits_AV
 
 
-def draw(logits_AV: Tensor, uniform_A: Tensor) -> Tensor:
-    """Inverse-CDF sampling: the first token whose cumulative probability exceeds the uniform number."""
-    cdf_AV = logits_AV.double().softmax(-1).cumsum(-1)
-    # Scaled by the total so that rounding can never leave the last token unreachable or step past the end.
-    picked_A = (cdf_AV <= uniform_A[:, None] * cdf_AV[:, -1:]).sum(-1)
-    return picked_A.clamp_max(logits_AV.shape[-1] - 1)
+def draw(powers_AV: Tensor, uniform_A: Tensor) -> Tensor:
+    """Inverse-CDF sampling from weights that need not add up to 1: first a block of the vocabulary, then a token of it.
+
+    Sums of blocks are much cheaper than a running sum over the vocabulary, and give the same token.
+    """
+    vocabulary = powers_AV.shape[-1]
+    blocks = -(-vocabulary // BLOCK)
+    if blocks * BLOCK != vocabulary:
+        powers_AV = torch.nn.functional.pad(powers_AV, (0, blocks * BLOCK - vocabulary))
+    powers_AXW = powers_AV.view(-1, blocks, BLOCK)
+    edges_AX = powers_AXW.sum(-1, dtype=torch.float64).cumsum(-1)
+    wanted_A1 = uniform_A[:, None] * edges_AX[:, -1:]
+    block_A1 = _first_above(edges_AX, wanted_A1)
+    before_A1 = torch.where(block_A1 > 0, edges_AX.gather(-1, (block_A1 - 1).clamp_min(0)), 0.0)
+    rows_A = torch.arange(powers_AXW.shape[0], device=powers_AV.device)
+    cdf_AW = powers_AXW[rows_A, block_A1[:, 0]].double().cumsum(-1)
+    return (block_A1 * BLOCK + _first_above(cdf_AW, wanted_A1 - before_A1))[:, 0]
+
+
+def _first_above(cdf_AX: Tensor, wanted_A1: Tensor) -> Tensor:
+    """The first place whose running sum exceeds the wanted number: never one that adds nothing.
+
+    Held just below the total, so that rounding cannot step past the end.
+    """
+    total_A1 = cdf_AX[:, -1:]
+    return torch.searchsorted(cdf_AX, torch.minimum(wanted_A1, total_A1 * (1 - 2**-52)), right=True)
 
 
 @torch.no_grad()
@@ -83,80 +106,116 @@ def sample(
     rng: torch.Generator,
 ) -> Rollout:
     """One response to each prompt. At temperature 0 the likeliest token is taken."""
-    uniform_BT = torch.rand(len(prompts), sampling.max_new_tokens, generator=rng, dtype=torch.float64)
-    responses: list[list[int]] = [[] for _ in prompts]
-    logprobs_BT = torch.zeros(len(prompts), sampling.max_new_tokens)
+    count, longest = len(prompts), sampling.max_new_tokens
+    uniform_BT = torch.rand(count, longest, generator=rng, dtype=torch.float64).to(policy.device)
+    tokens_BT = torch.full((count, longest), pad_id, device=policy.device)
+    logprobs_BT = torch.zeros(count, longest, device=policy.device)
     values_BT = torch.zeros_like(logprobs_BT)
+    lengths = [longest] * count
+    finished = [False] * count
     # Prompts of similar length go together: less padding on the left.
-    by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    for start in range(0, len(by_length), sampling.max_batch):
+    by_length = sorted(range(count), key=lambda i: len(prompts[i]))
+    for start in range(0, count, sampling.max_batch):
         rows = by_length[start : start + sampling.max_batch]
-        chunk = _Decoding(policy, [prompts[i] for i in rows], eos_id, pad_id)
-        for t in range(sampling.max_new_tokens):
-            active, tokens, logprobs, values = chunk.step(uniform_BT[rows, t], sampling)
-            at = [rows[a] for a in active]
-            for row, token in zip(at, tokens, strict=True):
-                responses[row].append(token)
-            logprobs_BT[at, t] = logprobs
-            values_BT[at, t] = values
-            if not chunk.advance():
-                break
-    longest = max(len(r) for r in responses)
-    lengths_B = torch.tensor([len(r) for r in responses])
+        decoding = _decoding(policy, [prompts[i] for i in rows], pad_id, longest)
+        rows_A = torch.tensor(rows, device=policy.device)
+        for t in range(longest):
+            logits_AV, values_A = decoding.forward()
+            picked_A, logprob_A = _choose(logits_AV, uniform_BT[rows_A, t], sampling)
+            tokens_BT[rows_A, t], logprobs_BT[rows_A, t] = picked_A, logprob_A
+            if values_A is not None:
+                values_BT[rows_A, t] = values_A
+            picked = picked_A.tolist()
+            if eos_id in picked:
+                for place, token in enumerate(picked):
+                    if token == eos_id:
+                        lengths[rows[place]], finished[rows[place]] = t + 1, True
+                going = [place for place, token in enumerate(picked) if token != eos_id]
+                if not going:
+                    break
+                order = decoding.keep(going)
+                order_A = torch.tensor(order, device=policy.device)
+                rows, rows_A, picked_A = [rows[i] for i in order], rows_A[order_A], picked_A[order_A]
+            decoding.feed(picked_A)
+    width = max(lengths)
     return Rollout(
         prompts=[list(p) for p in prompts],
-        responses=responses,
-        logprobs_BT=logprobs_BT[:, :longest].contiguous(),
-        values_BT=None if policy.value_head is None else values_BT[:, :longest].contiguous(),
-        mask_BT=torch.arange(longest)[None] < lengths_B[:, None],
-        finished=[r[-1] == eos_id for r in responses],
+        responses=[row[:length] for row, length in zip(tokens_BT.tolist(), lengths, strict=True)],
+        logprobs_BT=logprobs_BT[:, :width].cpu().contiguous(),
+        values_BT=None if policy.value_head is None else values_BT[:, :width].cpu().contiguous(),
+        mask_BT=torch.arange(width)[None] < torch.tensor(lengths)[:, None],
+        finished=finished,
     )
 
 
-class _Decoding:
-    """A chunk of rows being decoded; `active` maps the rows still in the batch to rows of the chunk."""
+def _choose(logits_AV: Tensor, uniform_A: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """The next token of every row and its log-prob under the whole distribution."""
+    logits_AV = logits_AV.float()
+    if sampling.temperature not in (0.0, 1.0):
+        logits_AV = logits_AV / sampling.temperature
+    top_A1 = logits_AV.amax(-1, keepdim=True)
+    powers_AV = (logits_AV - top_A1).exp_()
+    total_A = powers_AV.sum(-1)
+    if sampling.temperature == 0.0:
+        picked_A = logits_AV.argmax(-1)
+    elif sampling.top_p < 1.0 or sampling.top_k > 0:
+        kept_AV = truncate_distribution(logits_AV, sampling.top_p, sampling.top_k)
+        picked_A = draw((kept_AV - top_A1).exp_(), uniform_A)
+    else:
+        picked_A = draw(powers_AV, uniform_A)
+    picked_logit_A = logits_AV.gather(-1, picked_A[:, None]).squeeze(-1)
+    return picked_A, picked_logit_A - top_A1.squeeze(-1) - total_A.log()
 
-    def __init__(self, policy: Policy, prompts: list[list[int]], eos_id: int, pad_id: int) -> None:
-        self.policy, self.eos_id = policy, eos_id
+
+class _Decoding(Protocol):
+    """Rows being decoded: `forward` looks ahead, `keep` drops rows, `feed` adds the chosen tokens."""
+
+    def forward(self) -> tuple[Tensor, Tensor | None]: ...
+
+    def keep(self, going: list[int]) -> list[int]: ...
+
+    def feed(self, tokens_A: Tensor) -> None: ...
+
+
+def _decoding(policy: Policy, prompts: list[list[int]], pad_id: int, longest: int) -> _Decoding:
+    if policy.fast is not None:
+        return _FastDecoding(policy, Decoder(policy.fast, prompts, longest))
+    return _PlainDecoding(policy, prompts, pad_id)
+
+
+class _FastDecoding:
+    """By the fast path's decoder."""
+
+    def __init__(self, policy: Policy, decoder: Decoder) -> None:
+        self.policy, self.decoder = policy, decoder
+        self.head_VI = policy.lm.get_output_embeddings().weight
+        self.tokens_A: Tensor | None = None
+
+    def forward(self) -> tuple[Tensor, Tensor | None]:
+        hidden_AI = self.decoder.prefill() if self.tokens_A is None else self.decoder.step(self.tokens_A)
+        value_head = self.policy.value_head
+        return hidden_AI @ self.head_VI.t(), None if value_head is None else value_head(hidden_AI)
+
+    def keep(self, going: list[int]) -> list[int]:
+        return self.decoder.keep(going)
+
+    def feed(self, tokens_A: Tensor) -> None:
+        self.tokens_A = tokens_A
+
+
+class _PlainDecoding:
+    """By the model's own forward and cache, prompts padded on the left."""
+
+    def __init__(self, policy: Policy, prompts: list[list[int]], pad_id: int) -> None:
+        self.policy = policy
         width = max(len(p) for p in prompts)
         device = policy.device
         self.ids = torch.tensor([[pad_id] * (width - len(p)) + p for p in prompts], device=device)
         self.mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
         self.positions = (self.mask.cumsum(-1) - 1).clamp_min(0)
         self.cache: Any = DynamicCache(config=policy.lm.config)
-        self.active = list(range(len(prompts)))
-        self.picked_A = torch.empty(0)
 
-    def step(self, uniform_B: Tensor, sampling: Sampling) -> tuple[list[int], list[int], Tensor, Tensor]:
-        """Choose the next token of every active row."""
-        logits_AV, values_A = self._forward()
-        temperature = sampling.temperature or 1.0
-        logits_AV = logits_AV.float() / temperature
-        if sampling.temperature == 0.0:
-            self.picked_A = logits_AV.argmax(-1)
-        else:
-            kept_AV = truncate_distribution(logits_AV, sampling.top_p, sampling.top_k)
-            self.picked_A = draw(kept_AV, uniform_B[self.active].to(logits_AV.device))
-        logprobs_A = torch.log_softmax(logits_AV, -1).gather(-1, self.picked_A[:, None]).squeeze(-1)
-        return list(self.active), self.picked_A.tolist(), logprobs_A.cpu(), values_A.cpu()
-
-    def advance(self) -> bool:
-        """Feed the chosen tokens on, dropping the rows that ended; False when none is left."""
-        going_A = self.picked_A != self.eos_id
-        if not bool(going_A.all()):
-            keep = going_A.nonzero().squeeze(-1)
-            if keep.numel() == 0:
-                return False
-            self.active = [self.active[i] for i in keep.tolist()]
-            self.cache.batch_select_indices(keep)
-            self.mask, self.positions = self.mask[keep], self.positions[keep]
-            self.picked_A = self.picked_A[keep]
-        self.ids = self.picked_A[:, None]
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.active), 1)], dim=1)
-        self.positions = self.positions[:, -1:] + 1
-        return True
-
-    def _forward(self) -> tuple[Tensor, Tensor]:
+    def forward(self) -> tuple[Tensor, Tensor | None]:
         policy = self.policy
         kwargs: dict[str, Any] = {"attention_mask": self.mask, "past_key_values": self.cache}
         if policy.takes_positions:
@@ -172,6 +231,15 @@ class _Decoding:
                 out.hidden_states[-1][:, -1],
                 out.logits[:, -1],
             )
-        if policy.value_head is None:
-            return logits_AV, logits_AV.new_zeros(len(self.active))
-        return logits_AV, policy.value_head(hidden_AD)
+        return logits_AV, None if policy.value_head is None else policy.value_head(hidden_AD)
+
+    def keep(self, going: list[int]) -> list[int]:
+        keep = torch.tensor(going, device=self.ids.device)
+        self.cache.batch_select_indices(keep)
+        self.mask, self.positions = self.mask[keep], self.positions[keep]
+        return going
+
+    def feed(self, tokens_A: Tensor) -> None:
+        self.ids = tokens_A[:, None]
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens_A), 1)], dim=1)
+        self.positions = self.positions[:, -1:] + 1

@@ -1,0 +1,68 @@
+"""Independent pieces of work side by side, each on a core of its own.
+
+A small model gains little from splitting one operation over the cores, and much from doing two things at once: torch
+lets go of Python's lock inside its operations. How the work was cut never depends on which piece is done first, and
+results come back in the order of the pieces, so that the same cut gives the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+_inside = threading.local()
+
+
+# Where Linux says how much processor time a container may use: "quota period" in microseconds, or "max period".
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def available() -> int:
+    """The cores this process may use, a container's quota counted."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    if QUOTA.is_file():
+        quota, period = QUOTA.read_text(encoding="utf-8").split()
+        if quota != "max":
+            allowed = min(allowed, max(1, int(quota) // int(period)))
+    return allowed
+
+
+class Cores:
+    """How many pieces are worked on at once. One per process, like torch's own thread count."""
+
+    def __init__(self) -> None:
+        self.workers = 1
+        self._pool: ThreadPoolExecutor | None = None
+
+    def set_workers(self, workers: int) -> None:
+        if workers != self.workers and self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        self.workers = workers
+
+    def share(self, pieces: Sequence[Callable[[], Result]]) -> list[Result]:
+        """The results of all pieces, in their order; a piece that itself shares does its own work alone."""
+        if self.workers == 1 or len(pieces) < 2 or getattr(_inside, "worker", False):
+            return [piece() for piece in pieces]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="holdfast")
+        learns = torch.is_grad_enabled()
+
+        def run(piece: Callable[[], Result]) -> Result:
+            _inside.worker = True
+            # Whether gradients are kept is each thread's own affair, so it is handed on.
+            with torch.set_grad_enabled(learns):
+                return piece()
+
+        return list(self._pool.map(run, pieces))
+
+
+CORES = Cores()

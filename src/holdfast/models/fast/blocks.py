@@ -1,0 +1,147 @@
+"""The steps of a packed pass with gradients written by hand: fewer passes over memory, matrices added up in place.
+
+Shapes: S tokens, N read-outs, I inputs, O outputs, F feed-forward, V vocabulary; R rows, Q queries and T keys of a row,
+G query heads of a key-value head, D of a head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional
+
+from holdfast.models.fast.folding import Folded
+
+
+def inverse_rms(x_SI: Tensor, eps: float) -> Tensor:
+    """1 / sqrt(mean(x^2) + eps), one number for each token."""
+    norm_S1: Tensor = torch.linalg.vector_norm(x_SI, dim=-1, keepdim=True)
+    return norm_S1.square_().div_(x_SI.shape[-1]).add_(eps).rsqrt_()
+
+
+def inverse_rms_backward(dunit_SI: Tensor, unit_SI: Tensor, inverse_S1: Tensor) -> Tensor:
+    """Gradient of x through unit = x * inverse_rms(x), into `dunit`'s memory: (du - u mean(du u)) * inverse."""
+    along_S1 = torch.linalg.vecdot(dunit_SI, unit_SI)[:, None].div_(unit_SI.shape[-1])
+    return dunit_SI.addcmul_(unit_SI, along_S1, value=-1).mul_(inverse_S1)
+
+
+class Embed(Function):
+    """Rows of the embedding; takes the anchor of the folded weights along (see `FoldedWeights.for_gradients`)."""
+
+    @staticmethod
+    def forward(ctx: Any, weight_VI: Tensor, ids_S: Tensor, padding: int | None, anchor: Tensor) -> Tensor:
+        ctx.save_for_backward(ids_S)
+        ctx.shape, ctx.padding = weight_VI.shape, padding
+        return weight_VI.index_select(0, ids_S)
+
+    @staticmethod
+    def backward(ctx: Any, dx_SI: Tensor) -> tuple[Tensor | None, None, None, Tensor]:
+        (ids_S,) = ctx.saved_tensors
+        grad = None
+        if ctx.needs_input_grad[0]:
+            grad = dx_SI.new_zeros(ctx.shape).index_add_(0, ids_S, dx_SI)
+            if ctx.padding is not None:
+                grad[ctx.padding].zero_()
+        return grad, None, None, dx_SI.new_zeros(())
+
+
+class NormLinear(Function):
+    """y = V (x / rms(x)), with V the folded matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, x_SI: Tensor, matrix: Folded, eps: float) -> Tensor:
+        inverse_S1 = inverse_rms(x_SI, eps)
+        unit_SI = x_SI * inverse_S1
+        ctx.matrix = matrix
+        ctx.save_for_backward(unit_SI, inverse_S1)
+        return matrix(unit_SI)
+
+    @staticmethod
+    def backward(ctx: Any, dy_SO: Tensor) -> tuple[Tensor, None, None]:
+        unit_SI, inverse_S1 = ctx.saved_tensors
+        ctx.matrix.gradient.add(dy_SO, unit_SI, ctx.matrix.bias_O is not None)
+        return inverse_rms_backward(dy_SO @ ctx.matrix.weight_OI, unit_SI, inverse_S1), None, None
+
+
+class AddLinear(Function):
+    """x + W a, into x's memory: nothing else needs the residual stream of before."""
+
+    @staticmethod
+    def forward(ctx: Any, x_SO: Tensor, a_SI: Tensor, matrix: Folded) -> Tensor:
+        ctx.matrix = matrix
+        ctx.save_for_backward(a_SI)
+        ctx.mark_dirty(x_SO)
+        return x_SO.addmm_(a_SI, matrix.weight_OI.t())
+
+    @staticmethod
+    def backward(ctx: Any, dx_SO: Tensor) -> tuple[Tensor, Tensor, None]:
+        (a_SI,) = ctx.saved_tensors
+        ctx.matrix.gradient.add(dx_SO, a_SI, False)
+        return dx_SO, dx_SO @ ctx.matrix.weight_OI, None
+
+
+class GatedUnit(Function):
+    """silu(gate) * up of [gate, up] side by side."""
+
+    @staticmethod
+    def forward(ctx: Any, both_SF: Tensor) -> Tensor:
+        gate_SF, up_SF = both_SF.chunk(2, -1)
+        open_SF = functional.silu(gate_SF)
+        ctx.save_for_backward(both_SF, open_SF)
+        return open_SF * up_SF
+
+    @staticmethod
+    def backward(ctx: Any, dy_SF: Tensor) -> Tensor:
+        both_SF, open_SF = ctx.saved_tensors
+        gate_SF, up_SF = both_SF.chunk(2, -1)
+        d_SF = torch.empty_like(both_SF)
+        dgate_SF, dup_SF = d_SF.chunk(2, -1)
+        torch.mul(dy_SF, open_SF, out=dup_SF)
+        torch.ops.aten.silu_backward.grad_input(dy_SF * up_SF, gate_SF, grad_input=dgate_SF)
+        return d_SF
+
+
+class Norm(Function):
+    """w * x / rms(x): the trunk's last norm, whose result everyone reads."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, weight_I: Tensor, eps: float) -> Tensor:
+        inverse_N1 = inverse_rms(x_NI, eps)
+        unit_NI = x_NI * inverse_N1
+        ctx.save_for_backward(unit_NI, inverse_N1, weight_I)
+        return unit_NI * weight_I
+
+    @staticmethod
+    def backward(ctx: Any, dy_NI: Tensor) -> tuple[Tensor, Tensor, None]:
+        unit_NI, inverse_N1, weight_I = ctx.saved_tensors
+        dweight_I = torch.linalg.vecdot(dy_NI, unit_NI, dim=0)
+        return inverse_rms_backward(dy_NI * weight_I, unit_NI, inverse_N1), dweight_I, None
+
+
+class TokenLogProbs(Function):
+    """log softmax(W h / temperature) at the targets, with one matrix of vocabulary size alive instead of four."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_NI: Tensor, weight_VI: Tensor, target_N: Tensor, temperature: float) -> Tensor:
+        scores_NV = hidden_NI @ weight_VI.t()
+        if temperature != 1.0:
+            scores_NV.div_(temperature)
+        scores_NV.sub_(scores_NV.amax(-1, keepdim=True))
+        picked_N = scores_NV.gather(-1, target_N[:, None]).squeeze(-1)
+        total_N = scores_NV.exp_().sum(-1)
+        ctx.temperature = temperature
+        ctx.save_for_backward(hidden_NI, weight_VI, target_N, scores_NV, total_N)
+        return picked_N - total_N.log()
+
+    @staticmethod
+    def backward(ctx: Any, d_N: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        hidden_NI, weight_VI, target_N, powers_NV, total_N = ctx.saved_tensors
+        d_N = d_N / ctx.temperature
+        # Into the memory of the forward pass: nothing reads it again.
+        d_NV = powers_NV.mul_((-d_N / total_N)[:, None])
+        d_NV.scatter_add_(-1, target_N[:, None], d_N[:, None])
+        dweight_VI = d_NV.t() @ hidden_NI if ctx.needs_input_grad[1] else None
+        return d_NV @ weight_VI, dweight_VI, None, None

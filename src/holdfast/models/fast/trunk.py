@@ -1,0 +1,106 @@
+"""A packed pass through a Llama-like trunk: token ids in, hidden states of the positions that are read out.
+
+The last layer computes queries, attention and feed-forward for the read-outs alone: log-probs need the response's
+positions and a reward model the last one, and nothing after the last layer looks at the others.
+
+Shapes: S tokens, N read-outs, I hidden, E a head's entries of all heads, C complex pairs of a head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.models.fast.architecture import Architecture, read_architecture
+from holdfast.models.fast.attention import Attend, Heads, Layout
+from holdfast.models.fast.blocks import AddLinear, Embed, GatedUnit, Norm, NormLinear
+from holdfast.models.fast.folding import Folded, FoldedLayer, FoldedWeights
+from holdfast.models.fast.packing import Packed
+
+
+class FastTrunk:
+    """The fast path of one trunk. Holds no weights of its own."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
+        self.weights = FoldedWeights(architecture)
+        a = architecture
+        self.beside = Heads(a.q_heads, a.kv_heads, a.head_dim, a.heads, a.heads, a.q_heads)
+        self.apart = Heads(a.q_heads, a.kv_heads, a.head_dim, a.q_heads, 2 * a.kv_heads, 0)
+        self._turns_TC = torch.empty(0)
+
+    @classmethod
+    def of(cls, trunk: Any) -> FastTrunk | None:
+        """The fast path of a transformers trunk, or None where only the plain path is sure to be right."""
+        architecture = read_architecture(trunk)
+        if architecture is None:
+            return None
+        fast = cls(architecture)
+        return fast if fast._agrees_with(trunk) else None
+
+    @torch.no_grad()
+    def _agrees_with(self, trunk: Any) -> bool:
+        """Both paths on a few tokens: whatever reading the modules missed shows here and not in a run."""
+        device = self.architecture.norm.device
+        probe = [(1 + 7 * i) % self.architecture.embedding.shape[0] for i in range(6)]
+        theirs = trunk(input_ids=torch.tensor([probe], device=device), use_cache=False).last_hidden_state[0]
+        ours = self.hidden(Packed.of([probe], [len(probe)], device))
+        return bool(torch.allclose(ours, theirs, atol=1e-4, rtol=1e-4))
+
+    def turns(self, length: int) -> Tensor:
+        """exp(i * position * frequency) for the first positions, computed once."""
+        frequencies_C = self.architecture.rope.inv_freq.float()
+        if self._turns_TC.shape[0] < length or self._turns_TC.device != frequencies_C.device:
+            size = max(256, 2 * length)
+            angles_TC = torch.arange(size, device=frequencies_C.device).float()[:, None] * frequencies_C
+            self._turns_TC = torch.polar(torch.full_like(angles_TC, self.architecture.rope_scale), angles_TC)
+        return self._turns_TC
+
+    def layout(self, packed: Packed, heads: Heads) -> Layout:
+        """Where queries, keys and values stand, the same for every model of this arrangement of heads."""
+        found = packed.kept.get(heads)
+        if found is None:
+            found = Layout(packed.everything if heads is self.beside else packed.wanted, heads)
+            packed.kept[heads] = found
+        return found
+
+    def hidden(self, packed: Packed) -> Tensor:
+        """hidden_NI at the read-outs, after the last norm, as transformers' last_hidden_state has them."""
+        a = self.architecture
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.weights.parameters)
+        if learns:
+            layers, anchor = self.weights.for_gradients()
+        else:
+            layers, anchor = self.weights.current(), a.norm.new_zeros(())
+        turns_SC = self.turns(max(packed.lengths)).index_select(0, packed.positions_S)
+        x_SI = Embed.apply(a.embedding, packed.ids_S, a.padding, anchor)  # type: ignore[no-untyped-call]
+        beside = self.layout(packed, self.beside)
+        for layer in layers[:-1]:
+            qkv_SE = NormLinear.apply(x_SI, layer.qkv, a.eps)  # type: ignore[no-untyped-call]
+            answers_SE = Attend.apply(None, qkv_SE, beside, turns_SC, turns_SC)  # type: ignore[no-untyped-call]
+            x_SI = self._after_attention(x_SI, answers_SE, layer)
+        x_NI = self._last(x_SI, layers[-1], packed, turns_SC)
+        return Norm.apply(x_NI, a.norm, a.eps)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _after_attention(self, x: Tensor, answers: Tensor, layer: FoldedLayer) -> Tensor:
+        x = AddLinear.apply(x, answers, layer.o)  # type: ignore[no-untyped-call]
+        both = NormLinear.apply(x, layer.gate_up, self.architecture.eps)  # type: ignore[no-untyped-call]
+        return AddLinear.apply(x, GatedUnit.apply(both), layer.down)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _last(self, x_SI: Tensor, layer: FoldedLayer, packed: Packed, turns_SC: Tensor) -> Tensor:
+        """The last layer, where only the read-outs ask."""
+        a, query_N = self.architecture, packed.wanted.query_N
+        q, kv = _split(layer.qkv, a.q_heads * a.head_dim)
+        x_NI = x_SI.index_select(0, query_N)
+        q_NE = NormLinear.apply(x_NI, q, a.eps)  # type: ignore[no-untyped-call]
+        kv_SE = NormLinear.apply(x_SI, kv, a.eps)  # type: ignore[no-untyped-call]
+        turns_NC = turns_SC.index_select(0, query_N)
+        layout = self.layout(packed, self.apart)
+        answers_NE = Attend.apply(q_NE, kv_SE, layout, turns_NC, turns_SC)  # type: ignore[no-untyped-call]
+        return self._after_attention(x_NI, answers_NE, layer)
+
+
+def _split(qkv: Folded, queries: int) -> tuple[Folded, Folded]:
+    return qkv.rows(0, queries), qkv.rows(queries, qkv.weight_OI.shape[0])
