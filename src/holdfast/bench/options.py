@@ -128,17 +128,22 @@ def _pin(cores: list[int]) -> None:
 
 
 def publish(settings: Settings, result: Mapping[str, Any], show: Callable[[], None]) -> None:
-    """Write the JSON whole, then print it or its table."""
-    from holdfast.bench.machine import made_by
-
-    document = {"made_by": made_by(settings), **result}
-    target = settings.file
-    with tempfile.NamedTemporaryFile("w", dir=settings.out, prefix=".tmp-", delete=False, encoding="utf-8") as file:
-        file.write(json.dumps(document, indent=1) + "\n")
-    Path(file.name).replace(target)
-    target.chmod(0o644)
+    """Keep the result, then print it or its table."""
+    document = keep(settings, result)
     if settings.as_json:
         print(json.dumps(document))
     else:
         show()
-        print(f"\nkept in {target}")
+        print(f"\nkept in {settings.file}")
+
+
+def keep(settings: Settings, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the JSON, whole or not at all, with what it was made by and on."""
+    from holdfast.bench.machine import made_by
+
+    document = {"made_by": made_by(settings), **result}
+    with tempfile.NamedTemporaryFile("w", dir=settings.out, prefix=".tmp-", delete=False, encoding="utf-8") as file:
+        file.write(json.dumps(document, indent=1) + "\n")
+    Path(file.name).replace(settings.file)
+    settings.file.chmod(0o644)
+    return document

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.bench.cases import CASES, GROUP, PEER, SAMPLES, Case, Critic
-from holdfast.bench.options import Settings, add_kind, on_cores, publish, settings_of
+from holdfast.bench.options import Settings, add_kind, keep, on_cores, publish, settings_of
 from holdfast.errors import HoldfastError
 
 DETAILS = f"""\
@@ -33,13 +33,15 @@ def work(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     cases = chosen(args.only, settings.quick)
     from holdfast.bench.comparison import show
+    from holdfast.bench.machine import made_by
 
     kept: dict[str, Any] = {}
     if args.only and settings.file.is_file():
         kept = json.loads(settings.file.read_text()).get("cases", {})
     with on_cores(settings.cores):
         for case in cases:
-            kept[case.name] = measure(case, settings)
+            kept[case.name] = {"made_by": made_by(settings), **measure(case, settings)}
+            keep(settings, {"cases": kept})  # so that a case that fails does not take the ones before it along
         publish(settings, {"cases": kept}, lambda: show(kept))
     return 0
 
