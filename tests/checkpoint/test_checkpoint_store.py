@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from holdfast.checkpoint import store as store_module
 from holdfast.checkpoint.files import read_json
+from holdfast.checkpoint.manifest import Manifest
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.errors import HoldfastError
@@ -156,3 +158,28 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("holdfast.checkpoint.manifest.FORMAT", 2)
     with pytest.raises(HoldfastError, match=r"format 1.*reads format 2"):
         store.load("old")
+
+
+def test_a_store_that_keeps_everything_reads_each_manifest_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saving the thousandth version must not read the nine hundred and ninety-nine before it."""
+    read: list[str] = []
+    read_manifest = store_module.read_manifest
+
+    def counted(directory: Path) -> Manifest:
+        read.append(directory.name)
+        return read_manifest(directory)
+
+    monkeypatch.setattr(store_module, "read_manifest", counted)
+    store = CheckpointStore(tmp_path, keep=10**9)
+    for number in range(12):
+        store.save(f"v{number:03d}", snapshot_of(1.0))
+    assert len(read) <= 12
+    read.clear()
+    store.load("v003")
+    assert read == ["v003"]
+    # Another store that comes to the same directory goes on counting where this one stopped.
+    CheckpointStore(tmp_path, keep=10**9).save("v012", snapshot_of(1.0))
+    store.save("v013", snapshot_of(1.0))
+    assert store.names() == [f"v{number:03d}" for number in range(14)]

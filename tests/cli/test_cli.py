@@ -192,6 +192,9 @@ def test_export_of_labels_and_back_in(conversational: bool, small: Path, tmp_pat
     run = small_run.run(tmp_path, "--preferences", str(file), **changes)
     (trained,) = events_of(run, "ensemble_trained")
     assert trained["labels"] == len(rows)
+    # They are in the run's own store now, so going on with it does not need the file.
+    file.unlink()
+    assert main(["resume", str(run)]) == 0
 
 
 def test_doctor_of_a_machine_and_of_a_run(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.control.ledger import KLLedger
 from holdfast.errors import HoldfastError
@@ -93,15 +95,70 @@ def test_state_round_trip_is_exact() -> None:
     ledger = _ledger()
     ledger.undo_to(2)
     ledger.record(3, 3, 0.1 + 0.2, 1 / 3)
+    saved = ledger.state()
     restored = KLLedger()
-    restored.restore(json.loads(json.dumps(ledger.state())))
+    restored.restore(saved)
     assert restored.entries == ledger.entries
-    assert restored.state() == ledger.state()
+    assert [restored.round_total(r) for r in (1, 2, 3)] == [ledger.round_total(r) for r in (1, 2, 3)]
+    assert (restored.spent, restored.undone, restored.since(1)) == (ledger.spent, ledger.undone, ledger.since(1))
     restored.record(4, 3, 0.1, 0.1)
     assert len(ledger.entries) == 5  # the two share nothing
+    assert len(saved["step"]) == 5, "and neither do a ledger and what it saved"
+
+
+def test_an_empty_ledger_is_saved_and_restored() -> None:
+    restored = _ledger()
+    restored.restore(KLLedger().state())
+    assert restored.entries == ()
+    assert restored.spent == 0.0
+
+
+def test_a_ledger_of_version_0_1_is_read() -> None:
+    ledger = _ledger()
+    ledger.undo_to(2)
+    rows = [[e.step, e.round, e.kl_step, e.kl_reference, e.undone] for e in ledger.entries]
+    restored = KLLedger()
+    restored.restore_rows(json.loads(json.dumps({"kind": "ledger", "entries": rows})))
+    assert restored.entries == ledger.entries
+    assert restored.position == ledger.position
+
+
+def test_a_ledger_with_a_part_missing_is_refused() -> None:
+    saved = _ledger().state()
+    with pytest.raises(HoldfastError, match="lost a column"):
+        KLLedger().restore({name: column for name, column in saved.items() if name != "undone"})
+    with pytest.raises(HoldfastError, match="a part of one"):
+        KLLedger().restore(saved | {"round": saved["round"][:-1]})
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.floats(-1e6, 1e6), st.one_of(st.none(), st.integers(0, 30))), max_size=30),
+    st.integers(0, 30),
+)
+def test_sums_carried_along_are_sums_made_afresh_to_the_last_bit(
+    steps: list[tuple[int, float, int | None]], since: int
+) -> None:
+    """Whatever is recorded and undone, and whenever it was asked for before."""
+    ledger = KLLedger()
+    for round, kl, undo in steps:
+        if undo is not None:
+            ledger.undo_to(undo)
+        standing = [e.step for e in ledger.entries if not e.undone]
+        ledger.record(max(standing, default=0) + 1, round, kl, kl)
+        ledger.since(since)
+    entries = ledger.entries
+    assert ledger.spent == math.fsum(e.kl_step for e in entries)
+    assert ledger.undone == math.fsum(e.kl_step for e in entries if e.undone)
+    assert ledger.position == math.fsum(e.kl_step for e in entries if not e.undone)
+    assert ledger.since(since) == math.fsum(e.kl_step for e in entries if e.step > since and not e.undone)
+    assert ledger.since(3) == math.fsum(e.kl_step for e in entries if e.step > 3 and not e.undone)
+    for round in range(1, 5):
+        of_round = [e for e in entries if e.round == round]
+        assert ledger.round_total(round, with_undone=True) == math.fsum(e.kl_step for e in of_round)
+        assert ledger.round_total(round) == math.fsum(e.kl_step for e in of_round if not e.undone)
 
 
 @pytest.mark.parametrize("row", [[1, 1, 0.1], [1, 1, "0.1", 0.2, False], [1, 1, 0.1, 0.2, 0], "abcde"])
 def test_a_broken_line_is_refused(row: object) -> None:
     with pytest.raises(HoldfastError, match="cannot be read"):
-        KLLedger().restore({"kind": "ledger", "entries": [row]})  # type: ignore[list-item]
+        KLLedger().restore_rows({"kind": "ledger", "entries": [row]})  # type: ignore[list-item]

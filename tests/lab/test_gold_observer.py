@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.lab import observer as module
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.loop import Answer
 from holdfast.preferences.types import Prompt
@@ -136,3 +137,25 @@ def test_gold_is_found_where_a_world_has_it() -> None:
         name = "files"
 
     assert gold_of(NoTruth()) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1000])
+def test_rewind_finds_its_place_in_a_long_file_whatever_it_reads_at_once(
+    path: Path, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK", block)
+    observer = _observer(path)
+    for step in range(1, 40):
+        observer.after_step(step, 1, ["1"], [Answer(str(step), True)])
+        if step % 5 == 0:
+            observer.after_samples(step, 1, ["1", "2"], [Answer("1", True)] * 2)
+    whole = path.read_text()
+    for step in (39, 25, 24, 5, 1):
+        with path.open("a") as file:
+            file.write('{"step": 3')
+        observer.rewind(step)
+        assert path.read_text() == "".join(
+            line for line in whole.splitlines(keepends=True) if json.loads(line)["step"] <= step
+        )
+    observer.rewind(0)
+    assert path.read_text() == ""

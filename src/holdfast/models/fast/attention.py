@@ -1,4 +1,4 @@
-"""Attention over packed tokens: turned by position, laid out as rows, and back.
+"""Attention over packed tokens: turned by position, laid out as rows, and back. Queries come already scaled.
 
 Shapes: S tokens, N queries, R rows, Q queries and T keys of a row, E all heads' entries of a token, D of a head,
 K key-value heads, H query heads (G for each key-value head).
@@ -46,7 +46,6 @@ class Layout:
         self.reading, self.heads = reading, heads
         self.rows, self.queries = reading.query_RQ.shape
         self.keys = int(reading.key_RT.shape[1])
-        self.scale = heads.head_dim**-0.5
 
     @property
     def query_count(self) -> int:
@@ -199,7 +198,7 @@ class _Short:
         self.k, self.v = kv.view(2, layout.rows * layout.heads.kv_heads, -1, dim)
 
     def answers(self) -> Tensor:
-        scores = torch.baddbmm(self.layout.grouped_mask, self.q, self.k.mT, alpha=self.layout.scale)
+        scores = torch.baddbmm(self.layout.grouped_mask, self.q, self.k.mT)
         self.shares = torch.softmax(scores, -1)
         return torch.bmm(self.shares, self.v).view(-1, self.layout.heads.head_dim)
 
@@ -211,8 +210,8 @@ class _Short:
         dk, dv = back[layout.query_count :].view(2, *self.k.shape)
         torch.bmm(self.shares.mT, d, out=dv)
         dscores = torch._softmax_backward_data(d @ self.v.mT, self.shares, -1, d.dtype)
-        torch.baddbmm(dq, dscores, self.k, beta=0, alpha=layout.scale, out=dq)
-        torch.baddbmm(dk, dscores.mT, self.q, beta=0, alpha=layout.scale, out=dk)
+        torch.bmm(dscores, self.k, out=dq)
+        torch.bmm(dscores.mT, self.q, out=dk)
         return back
 
 
@@ -235,6 +234,7 @@ class _Long:
                 self.v,
                 attn_mask=None if every else self.layout.mask,
                 is_causal=every,
+                scale=1.0,
                 enable_gqa=self.layout.heads.q_heads != self.layout.heads.kv_heads,
             )
         return self.out.detach().reshape(-1, self.layout.heads.head_dim)

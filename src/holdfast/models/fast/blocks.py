@@ -16,16 +16,16 @@ from torch.nn import functional
 from holdfast.models.fast.folding import Folded
 
 
-def inverse_rms(x_SI: Tensor, eps: float) -> Tensor:
-    """1 / sqrt(mean(x^2) + eps), one number for each token."""
+def length(x_SI: Tensor, eps: float) -> Tensor:
+    """sqrt(|x|^2 + I eps): what an RMS norm divides by, up to the sqrt(I) that is folded into the weights."""
     norm_S1: Tensor = torch.linalg.vector_norm(x_SI, dim=-1, keepdim=True)
-    return norm_S1.square_().div_(x_SI.shape[-1]).add_(eps).rsqrt_()
+    return norm_S1.hypot_(norm_S1.new_full((), (x_SI.shape[-1] * eps) ** 0.5))
 
 
-def inverse_rms_backward(dunit_SI: Tensor, unit_SI: Tensor, inverse_S1: Tensor) -> Tensor:
-    """Gradient of x through unit = x * inverse_rms(x), into `dunit`'s memory: (du - u mean(du u)) * inverse."""
-    along_S1 = torch.linalg.vecdot(dunit_SI, unit_SI)[:, None].div_(unit_SI.shape[-1])
-    return dunit_SI.addcmul_(unit_SI, along_S1, value=-1).mul_(inverse_S1)
+def through_unit(du_SI: Tensor, unit_SI: Tensor, length_S1: Tensor) -> Tensor:
+    """The gradient of x through unit = x / length(x), into `du`'s memory: (du - u (u . du)) / length."""
+    along_S1 = torch.linalg.vecdot(du_SI, unit_SI)[:, None]
+    return du_SI.addcmul_(unit_SI, along_S1, value=-1).div_(length_S1)
 
 
 class Embed(Function):
@@ -49,21 +49,21 @@ class Embed(Function):
 
 
 class NormLinear(Function):
-    """y = V (x / rms(x)), with V the folded matrix."""
+    """y = V (x / length(x)), with V the folded matrix."""
 
     @staticmethod
     def forward(ctx: Any, x_SI: Tensor, matrix: Folded, eps: float) -> Tensor:
-        inverse_S1 = inverse_rms(x_SI, eps)
-        unit_SI = x_SI * inverse_S1
+        length_S1 = length(x_SI, eps)
+        unit_SI = x_SI / length_S1
         ctx.matrix = matrix
-        ctx.save_for_backward(unit_SI, inverse_S1)
+        ctx.save_for_backward(unit_SI, length_S1)
         return matrix(unit_SI)
 
     @staticmethod
     def backward(ctx: Any, dy_SO: Tensor) -> tuple[Tensor, None, None]:
-        unit_SI, inverse_S1 = ctx.saved_tensors
+        unit_SI, length_S1 = ctx.saved_tensors
         ctx.matrix.gradient.add(dy_SO, unit_SI, ctx.matrix.bias_O is not None)
-        return inverse_rms_backward(dy_SO @ ctx.matrix.weight_OI, unit_SI, inverse_S1), None, None
+        return through_unit(dy_SO @ ctx.matrix.weight_OI, unit_SI, length_S1), None, None
 
 
 class AddLinear(Function):
@@ -105,20 +105,21 @@ class GatedUnit(Function):
 
 
 class Norm(Function):
-    """w * x / rms(x): the trunk's last norm, whose result everyone reads."""
+    """sqrt(I) w * x / length(x): the trunk's last norm, whose result everyone reads."""
 
     @staticmethod
     def forward(ctx: Any, x_NI: Tensor, weight_I: Tensor, eps: float) -> Tensor:
-        inverse_N1 = inverse_rms(x_NI, eps)
-        unit_NI = x_NI * inverse_N1
-        ctx.save_for_backward(unit_NI, inverse_N1, weight_I)
-        return unit_NI * weight_I
+        length_N1 = length(x_NI, eps)
+        unit_NI = x_NI / length_N1
+        ctx.save_for_backward(unit_NI, length_N1, weight_I)
+        return unit_NI.mul(weight_I * weight_I.numel() ** 0.5)
 
     @staticmethod
     def backward(ctx: Any, dy_NI: Tensor) -> tuple[Tensor, Tensor, None]:
-        unit_NI, inverse_N1, weight_I = ctx.saved_tensors
-        dweight_I = torch.linalg.vecdot(dy_NI, unit_NI, dim=0)
-        return inverse_rms_backward(dy_NI * weight_I, unit_NI, inverse_N1), dweight_I, None
+        unit_NI, length_N1, weight_I = ctx.saved_tensors
+        root = weight_I.numel() ** 0.5
+        dweight_I = torch.linalg.vecdot(dy_NI, unit_NI, dim=0) * root
+        return through_unit(dy_NI * (weight_I * root), unit_NI, length_N1), dweight_I, None
 
 
 class TokenLogProbs(Function):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from holdfast.models.fast.attention import attention_rows, turn
-from holdfast.models.fast.blocks import inverse_rms
+from holdfast.models.fast.blocks import length
 from holdfast.models.fast.folding import FoldedLayer
 from holdfast.models.fast.packing import Packed
 from holdfast.models.fast.trunk import FastTrunk
@@ -37,6 +37,7 @@ class Decoder:
         self.padded = bool(self.padding_B.any())
         self.packed = Packed.of(prompts, [1] * len(prompts), device)
         self.turns_TC = trunk.turns(self.column + longest)
+        self.norm_I = a.norm * a.width**0.5
         self._allocate(min(HEADROOM, longest))
 
     def _allocate(self, headroom: int) -> None:
@@ -63,7 +64,7 @@ class Decoder:
             self.values_LBKTD[..., : self.column, :].zero_()
         x_SI = a.embedding.index_select(0, packed.ids_S)
         for depth, layer in enumerate(self.layers):
-            qkv_SE = layer.qkv(x_SI * inverse_rms(x_SI, a.eps))
+            qkv_SE = layer.qkv(x_SI / length(x_SI, a.eps))
             answers_SE = attention_rows(qkv_SE, layout, turns_SC)
             k_SKD, v_SKD = qkv_SE.view(-1, a.heads, a.head_dim)[:, a.q_heads :].chunk(2, 1)
             self.keys_LBKDT[depth][row_S, :, :, column_S] = k_SKD
@@ -80,14 +81,13 @@ class Decoder:
         groups, dim, ends = a.q_heads // a.kv_heads, a.head_dim, column + 1
         x_AI = a.embedding.index_select(0, tokens_A)
         for depth, layer in enumerate(self.layers):
-            qkv_AE = layer.qkv(x_AI * inverse_rms(x_AI, a.eps))
+            qkv_AE = layer.qkv(x_AI / length(x_AI, a.eps))
             turn(qkv_AE, a.q_heads + a.kv_heads, dim, turns_AC)
             heads_AHD = qkv_AE.view(rows, a.heads, dim)
             keys, values = self.keys_LBKDT[depth, :rows], self.values_LBKTD[depth, :rows]
             keys[..., column] = heads_AHD[:, a.q_heads : a.q_heads + a.kv_heads]
             values[..., column, :] = heads_AHD[:, a.q_heads + a.kv_heads :]
-            # Scaled before the product: there are fewer queries than scores.
-            q = heads_AHD[:, : a.q_heads].reshape(rows * a.kv_heads, groups, dim).mul_(dim**-0.5)
+            q = heads_AHD[:, : a.q_heads].reshape(rows * a.kv_heads, groups, dim)
             keys = keys.view(-1, dim, keys.shape[-1])[..., :ends]
             if self.padded:
                 mask = self.mask_BK1T[:rows, ..., :ends].flatten(0, 1)
@@ -132,8 +132,8 @@ class Decoder:
 
     def _after_attention(self, x: Tensor, answers: Tensor, layer: FoldedLayer) -> Tensor:
         x.addmm_(answers, layer.o.weight_OI.t())
-        gate, up = layer.gate_up(x * inverse_rms(x, self.architecture.eps)).chunk(2, -1)
+        gate, up = layer.gate_up(x / length(x, self.architecture.eps)).chunk(2, -1)
         return x.addmm_(functional.silu(gate).mul_(up), layer.down.weight_OI.t())
 
     def _norm(self, x: Tensor) -> Tensor:
-        return (x * inverse_rms(x, self.architecture.eps)).mul_(self.architecture.norm)
+        return (x / length(x, self.architecture.eps)).mul_(self.norm_I)

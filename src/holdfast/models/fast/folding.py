@@ -1,8 +1,9 @@
 """Weights as the fast path wants them: projections side by side, norms multiplied in, rotary pairs adjacent.
 
-A norm's weight w acts on the columns of the projection that follows it: W (w * x) = (W diag w) x. Folding it in saves
-a pass over the tokens, forwards and backwards, for one over the weights. Of V = W diag w and its gradient dV follow
-dW = dV diag w and dw = sum over rows of dV * W.
+An RMS norm with weight w before a projection W is W (w * x / rms(x)) = V u, with the unit vector u = x / |x| of I
+entries and V = sqrt(I) W diag w. Folding w in saves a pass over the tokens, forwards and backwards, for one over the
+weights. From the gradient dV follow dW = sqrt(I) dV diag w and dw = sqrt(I) times the sum over rows of dV * W. The
+scale 1 / sqrt(D) of attention's scores goes into the rows of the queries the same way.
 
 Rotary embeddings turn the pairs (i, i + D/2) of a head. With the rows of the query and key projections reordered so
 that a pair is adjacent, the turn is one complex product in place; scores q.k do not depend on the order.
@@ -88,57 +89,77 @@ class Folded:
 class Projections:
     """How some linear layers after one norm become one folded matrix, and how its gradient goes back to them."""
 
-    def __init__(self, norm: Tensor | None, linears: Sequence[nn.Linear], pairs: Sequence[int | None]) -> None:
-        self.norm, self.linears = norm, list(linears)
-        # For each linear layer: the order of its rows, or None where they stay.
-        self.orders = [
-            None if dim is None else _pair_order(layer, dim) for layer, dim in zip(linears, pairs, strict=True)
-        ]
-        self.has_bias = any(layer.bias is not None for layer in linears)
+    def __init__(self, norm: Tensor | None, parts: Sequence[Part]) -> None:
+        self.norm, self.parts = norm, list(parts)
+        self.has_bias = any(part.layer.bias is not None for part in parts)
+        # A single matrix that nothing is folded into is used as it is.
+        self.bare = norm is None and len(parts) == 1
 
     @property
     def parameters(self) -> list[Tensor]:
-        own = [p for layer in self.linears for p in (layer.weight, layer.bias) if p is not None]
+        own = [p for part in self.parts for p in (part.layer.weight, part.layer.bias) if p is not None]
         return own if self.norm is None else [self.norm, *own]
+
+    def _columns(self) -> Tensor:
+        """What the norm multiplies the columns by."""
+        assert self.norm is not None
+        return self.norm.mul(self.norm.numel() ** 0.5)
 
     @torch.no_grad()
     def fold(self) -> Folded:
-        if self.norm is None and len(self.linears) == 1:
-            return Folded(self.linears[0].weight.detach(), None, Gradient())
-        weights, biases = [], []
-        for layer, order in zip(self.linears, self.orders, strict=True):
-            bias_O = layer.bias if layer.bias is not None else layer.weight.new_zeros(layer.weight.shape[0])
-            weights.append(layer.weight if order is None else layer.weight[order.forwards])
-            biases.append(bias_O if order is None else bias_O[order.forwards])
-        weight_OI = torch.cat(weights)
-        if self.norm is not None:
-            weight_OI.mul_(self.norm)
-        return Folded(weight_OI, torch.cat(biases) if self.has_bias else None, Gradient())
+        if self.bare:
+            return Folded(self.parts[0].layer.weight.detach(), None, Gradient())
+        weight_OI = torch.cat([part.taken(part.layer.weight) for part in self.parts]).mul_(self._columns())
+        bias_O = None
+        if self.has_bias:
+            none = [part.layer.weight.new_zeros(part.layer.weight.shape[0]) for part in self.parts]
+            biases = [part.layer.bias for part in self.parts]
+            bias_O = torch.cat(
+                [z if b is None else part.taken(b) for part, b, z in zip(self.parts, biases, none, strict=True)]
+            )
+        return Folded(weight_OI, bias_O, Gradient())
 
     @torch.no_grad()
     def unfold(self, gradient: Gradient) -> list[Tensor | None]:
         """The gradients of `parameters`, in their order."""
         if gradient.weight_OI is None:
             return [None] * len(self.parameters)
-        if self.norm is None and len(self.linears) == 1:
+        if self.bare:
             return [gradient.weight_OI]
+        assert self.norm is not None
         found: list[Tensor | None] = []
-        norm_I = None if self.norm is None else torch.zeros_like(self.norm)
+        columns_I = self._columns()
+        norm_I = torch.zeros_like(self.norm)
         start = 0
-        for layer, order in zip(self.linears, self.orders, strict=True):
-            stop = start + layer.weight.shape[0]
-            weight_OI = gradient.weight_OI[start:stop]
-            weight_OI = weight_OI if order is None else weight_OI[order.backwards]
-            if norm_I is not None and self.norm is not None:
-                norm_I += torch.linalg.vecdot(weight_OI, layer.weight, dim=0)
-                weight_OI = weight_OI * self.norm
-            found.append(weight_OI)
-            if layer.bias is not None:
+        for part in self.parts:
+            stop = start + part.layer.weight.shape[0]
+            weight_OI = part.given_back(gradient.weight_OI[start:stop])
+            norm_I += torch.linalg.vecdot(weight_OI, part.layer.weight, dim=0)
+            found.append(weight_OI * columns_I)
+            if part.layer.bias is not None:
                 assert gradient.bias_O is not None
-                bias_O = gradient.bias_O[start:stop]
-                found.append(bias_O if order is None else bias_O[order.backwards])
+                found.append(part.given_back(gradient.bias_O[start:stop]))
             start = stop
-        return found if norm_I is None else [norm_I, *found]
+        return [norm_I.mul_(self.norm.numel() ** 0.5), *found]
+
+
+class Part:
+    """A linear layer in a folded matrix: in which order its rows stand there, and scaled by what."""
+
+    def __init__(self, layer: nn.Linear, pairs: int = 0, scale: float = 1.0) -> None:
+        self.layer, self.scale = layer, scale
+        # Rows of rotary pairs (i, i + pairs/2) of every head of `pairs` entries become adjacent.
+        self.order = _pair_order(layer, pairs) if pairs else None
+
+    def taken(self, tensor: Tensor) -> Tensor:
+        if self.order is not None:
+            tensor = tensor[self.order.forwards]
+        return tensor if self.scale == 1.0 else tensor * self.scale
+
+    def given_back(self, tensor: Tensor) -> Tensor:
+        if self.order is not None:
+            tensor = tensor[self.order.backwards]
+        return tensor if self.scale == 1.0 else tensor * self.scale
 
 
 @dataclass(frozen=True)
@@ -166,11 +187,12 @@ class LayerProjections:
 
     @classmethod
     def of(cls, layer: Layer, head_dim: int) -> LayerProjections:
+        q, k, v = Part(layer.q, head_dim, head_dim**-0.5), Part(layer.k, head_dim), Part(layer.v)
         return cls(
-            Projections(layer.attention_norm, [layer.q, layer.k, layer.v], [head_dim, head_dim, None]),
-            Projections(None, [layer.o], [None]),
-            Projections(layer.mlp_norm, [layer.gate, layer.up], [None, None]),
-            Projections(None, [layer.down], [None]),
+            Projections(layer.attention_norm, [q, k, v]),
+            Projections(None, [Part(layer.o)]),
+            Projections(layer.mlp_norm, [Part(layer.gate), Part(layer.up)]),
+            Projections(None, [Part(layer.down)]),
         )
 
     @property
