@@ -72,15 +72,20 @@ def gather(
     policy_directory: Path | None = None,
     ensemble_given: bool = False,
     threads: int = 0,
+    labels_stored: bool = False,
 ) -> Ingredients:
-    """Load model and data and refuse what cannot work; writes nothing."""
+    """Load model and data and refuse what cannot work; writes nothing.
+
+    With `labels_stored` the given preferences are in the run's store already, and are not read again.
+    """
     set_up_torch(config)
     directory = policy_directory or (Path(config.policy.path) if config.policy.path else task.policy_directory)
     if directory is None:
         lm, codec = build_tiny(config, task)
     else:
         lm, codec = load_causal_lm(directory)
-    imported = read_preferences(Path(config.data.preferences)) if config.data.preferences else []
+    given = config.data.preferences if not labels_stored else ""
+    imported = read_preferences(Path(given)) if given else []
     threads = choose_threads(config, lm, threads)
     check_labels(config, task, len(imported), ensemble_given)
     check_sinks(config.track.sinks)

@@ -110,5 +110,5 @@ def figure_rows(data: RunData, step: int) -> str:
 def export_labels(run: RunDirectory, out: Path, conversational: bool) -> tuple[int, int]:
     """Write the run's labelled comparisons; returns rows written and ties left out."""
     with PreferenceStore.open(run.database_url(run.config())) as store:
-        result = write_preferences(out, store.labelled(), conversational=conversational)
+        result = write_preferences(out, store.each_labelled(), conversational=conversational)
     return result.written, result.skipped

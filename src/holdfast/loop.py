@@ -332,6 +332,7 @@ class OnlineLoop:
             "policy": dict(self.policy.state_dict()),
             "optimiser": optimiser_tensors,
             "streams": self.streams.state(),
+            "ledger": self.ledger.state(),
         }
         if self.ppo.critic is not None:
             tensors["critic"] = dict(self.ppo.critic.state_dict())
@@ -340,7 +341,6 @@ class OnlineLoop:
             "cursor": self.cursor.state(),
             "collecting": self.collecting.cursor.state(),
             "controller": self.controller.state(),
-            "ledger": self.ledger.state(),
             "learning_rate": self.learning_rate.state(),
             "plateau": self.plateau.state(),
             "ensemble_version": self.rewarding.ensemble.version,
@@ -373,7 +373,10 @@ class OnlineLoop:
         self.cursor.restore(loop["cursor"])
         self.collecting.cursor.restore(loop["collecting"])
         self.controller.restore(loop["controller"])
-        self.ledger.restore(loop["ledger"])
+        if "ledger" in loop:
+            self.ledger.restore_rows(loop["ledger"])
+        else:
+            self.ledger.restore(snapshot.tensors["ledger"])
         self.learning_rate.restore(loop["learning_rate"])
         self.plateau.restore(loop["plateau"])
         self.refreshing.last_round = int(loop["refresh"]["last_round"])

@@ -11,12 +11,14 @@ At every moment of a save each finished checkpoint is under a name that `load` l
 from __future__ import annotations
 
 import math
+import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.checkpoint.files import (
     TEMPORARY_PREFIX,
@@ -49,6 +51,18 @@ class Loaded:
     skipped: tuple[str, ...]
 
 
+class _Place(NamedTuple):
+    """Where a checkpoint may be; `inode` tells a directory from a later one in the same place."""
+
+    name: str
+    path: Path
+    inode: int
+
+    @property
+    def is_replaced(self) -> bool:
+        return self.path.name != self.name
+
+
 @dataclass(frozen=True)
 class _Copy:
     """One checkpoint directory; `fault` says what is wrong with it, and is empty when nothing is."""
@@ -76,6 +90,7 @@ class CheckpointStore:
         self.keep = keep
         # Found damaged by reading: a checkpoint that looks complete but is not must not push a good one out.
         self._damaged: dict[Path, str] = {}
+        self._sequences: dict[_Place, int] = {}
 
     def save(self, name: str, snapshot: Snapshot) -> Path:
         """Store the snapshot under the name, replacing an earlier one of that name, and prune old ones."""
@@ -107,7 +122,7 @@ class CheckpointStore:
 
     def load(self, name: str) -> Snapshot:
         """Read one checkpoint after verifying every file of it."""
-        copies = [copy for copy in self._copies() if copy.name == name]
+        copies = self._copies([place for place in self._places() if place.name == name])
         if not copies:
             raise HoldfastError(
                 f"There is no checkpoint {name} in {self.directory}; it has {', '.join(self.names()) or 'none'}."
@@ -121,7 +136,7 @@ class CheckpointStore:
 
     def is_empty(self) -> bool:
         """Whether no checkpoint was ever finished here; one that is damaged by now was."""
-        return not self._copies()
+        return not self._places()
 
     def faults(self) -> dict[str, str]:
         """What is wrong with each checkpoint after reading every byte of it; an empty text for nothing."""
@@ -178,16 +193,22 @@ class CheckpointStore:
     def _write_pins(self, names: frozenset[str]) -> None:
         write_sealed_json(self.directory / _PINS_FILE, {"names": sorted(names)})
 
-    def _copies(self) -> list[_Copy]:
-        """Every checkpoint directory, oldest first, checked as far as possible without reading its files."""
+    def _places(self) -> list[_Place]:
+        """Every checkpoint directory, by its own name; nothing in them is looked at."""
         if not self.directory.is_dir():
             return []
-        copies = []
-        for path in sorted(self.directory.iterdir()):
-            replaced = _REPLACED.fullmatch(path.name)
-            name = replaced.group(1) if replaced else path.name
-            if path.is_dir() and is_plain_name(name):
-                copies.append(self._inspect(name, path))
+        places = []
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                replaced = _REPLACED.fullmatch(entry.name) if entry.name.startswith(".") else None
+                name = replaced.group(1) if replaced else entry.name
+                if is_plain_name(name) and entry.is_dir():
+                    places.append(_Place(name, self.directory / entry.name, entry.inode()))
+        return sorted(places, key=lambda place: place.path.name)
+
+    def _copies(self, places: Sequence[_Place] | None = None) -> list[_Copy]:
+        """The checkpoints in these places (all), oldest first, checked as far as possible without reading files."""
+        copies = [self._inspect(place.name, place.path) for place in (self._places() if places is None else places)]
         return sorted(copies, key=lambda copy: copy.sequence)
 
     def _inspect(self, name: str, path: Path) -> _Copy:
@@ -212,7 +233,13 @@ class CheckpointStore:
             raise HoldfastError(str(error)) from error
 
     def _next_sequence(self) -> int:
-        return 1 + max((copy.manifest.sequence for copy in self._copies() if copy.manifest), default=0)
+        # A directory's manifest never changes, so only those that were not there before are read: a store that keeps
+        # every version would otherwise take longer with each.
+        known = self._sequences
+        self._sequences = {
+            place: known[place] if place in known else _sequence_of(place.path) for place in self._places()
+        }
+        return 1 + max(self._sequences.values(), default=0)
 
     def _write(self, name: str, sequence: int, snapshot: Snapshot) -> Path:
         temporary = self._temporary_path(name)
@@ -240,14 +267,17 @@ class CheckpointStore:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        for copy in reversed(self._copies()):
+        for copy in reversed(self._copies([place for place in self._places() if place.is_replaced])):
             home = self.directory / copy.name
-            if not copy.fault and copy.path != home and not home.exists():
+            if not copy.fault and not home.exists():
                 rename(copy.path, home)
 
     def _prune(self) -> None:
         """Remove replaced copies, and what is older than the newest `keep` complete ones and not pinned."""
-        copies = self._copies()
+        places = self._places()
+        if len(places) <= self.keep and not any(place.is_replaced for place in places):
+            return
+        copies = self._copies(places)
         newest = _newest_of_each_name(copies)
         oldest_kept = min(sequence for sequence, _ in list(newest.values())[-self.keep :])
         pinned = self.pinned
@@ -267,6 +297,13 @@ class CheckpointStore:
 
     def _temporary_path(self, name: str) -> Path:
         return self.directory / f"{TEMPORARY_PREFIX}{name}-{secrets.token_hex(4)}"
+
+
+def _sequence_of(path: Path) -> int:
+    try:
+        return read_manifest(path).sequence
+    except (HoldfastError, OSError):
+        return 0
 
 
 def _newest_of_each_name(copies: list[_Copy]) -> dict[str, tuple[int, Path]]:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from holdfast.assembly import Ingredients, assemble, build_ensemble, gather
 from holdfast.checkpoint.lock import RunLock
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.config.schema import PPOConfig
@@ -61,6 +62,7 @@ def resume_run(run: RunDirectory, as_json: bool = False) -> int:
         directory,
         ensemble_given=run.rewards.is_dir() or given is not None,
         threads=int(run.manifest().get("threads", 0)),
+        labels_stored=not CheckpointStore(run.checkpoints).is_empty(),
     )
     return work_on(run, ingredients, world, as_json, Path(given) if given else None)
 

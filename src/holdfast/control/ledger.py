@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from holdfast.control.state import JSON, State, check_kind, read_list
+import torch
+from torch import Tensor
+
+from holdfast.control.state import JSON, check_kind, read_list
+from holdfast.control.sums import ExactSum
 from holdfast.errors import HoldfastError
+
+# The columns of the account, with the codes of Python's arrays.
+_COLUMNS = {"step": "q", "round": "q", "kl_step": "d", "kl_reference": "d", "undone": "b"}
+_TYPES = {"q": torch.int64, "d": torch.float64, "b": torch.int8}
 
 
 @dataclass(frozen=True)
@@ -21,7 +32,7 @@ class LedgerEntry:
 
 
 class KLLedger:
-    """An append-only list of steps.
+    """An append-only list of steps, with sums that are carried along and not made again at every step.
 
     A rollback does not erase: `undo_to` marks the steps after the good one as undone. They were spent, and
     count in `spent`, but the policy no longer stands on them, so they do not count in `position`, in a
@@ -30,67 +41,121 @@ class KLLedger:
     """
 
     def __init__(self) -> None:
-        self._entries: list[LedgerEntry] = []
+        self._columns: dict[str, array[Any]] = {name: array(code) for name, code in _COLUMNS.items()}
+        self._rounds: dict[tuple[int, bool], ExactSum]  # by round, and whether undone steps count
+        self._since: dict[int, tuple[int, ExactSum]]  # from a step on: how many entries are counted, and their sum
+        self._last: LedgerEntry | None
+        self._add_up()
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Every step in the order it was taken, undone ones included."""
-        return tuple(self._entries)
+        return tuple(self._entry(i) for i in range(len(self)))
+
+    def __len__(self) -> int:
+        return len(self._columns["step"])
 
     def record(self, step: int, round: int, kl_step: float, kl_reference: float) -> None:
         """Add a step, which must come after every step that still stands."""
         if not (math.isfinite(kl_step) and math.isfinite(kl_reference)):
             raise ValueError(f"Step {step} has a KL that is not finite ({kl_step}, {kl_reference}); drop it instead.")
-        last = self._last()
-        if last is not None and step <= last.step:
-            raise ValueError(f"Step {step} is not after step {last.step}; undo that one first.")
-        self._entries.append(LedgerEntry(step, round, kl_step, kl_reference))
+        if self._last is not None and step <= self._last.step:
+            raise ValueError(f"Step {step} is not after step {self._last.step}; undo that one first.")
+        self._append(LedgerEntry(step, round, kl_step, kl_reference))
 
     def undo_to(self, step: int) -> None:
         """Mark every step after `step` as undone."""
-        self._entries = [replace(entry, undone=entry.undone or entry.step > step) for entry in self._entries]
+        undone = self._columns["undone"]
+        for i, at in enumerate(self._columns["step"]):
+            undone[i] = undone[i] or at > step
+        self._add_up()
 
     @property
     def spent(self) -> float:
         """The sum of KL per step over the whole run, undone steps included."""
-        return math.fsum(entry.kl_step for entry in self._entries)
+        return self._spent.value
 
     @property
     def undone(self) -> float:
         """The part of `spent` that rollbacks undid."""
-        return math.fsum(entry.kl_step for entry in self._entries if entry.undone)
+        return self._undone.value
 
     @property
     def position(self) -> float:
         """The sum of KL per step over the steps that the policy stands on."""
-        return math.fsum(entry.kl_step for entry in self._entries if not entry.undone)
+        return self._position.value
 
     @property
     def reference(self) -> float:
         """The KL to the reference at the last step that stands; 0 before the first."""
-        last = self._last()
-        return 0.0 if last is None else last.kl_reference
+        return 0.0 if self._last is None else self._last.kl_reference
 
     def round_total(self, round: int, with_undone: bool = False) -> float:
         """The KL that one round spent; with `with_undone`, over every attempt at it."""
-        return math.fsum(
-            entry.kl_step for entry in self._entries if entry.round == round and (with_undone or not entry.undone)
-        )
+        total = self._rounds.get((round, with_undone))
+        return 0.0 if total is None else total.value
 
     def since(self, step: int) -> float:
         """The KL spent on steps after `step` that stand."""
-        return math.fsum(entry.kl_step for entry in self._entries if entry.step > step and not entry.undone)
+        steps, undone, spent = (self._columns[name] for name in ("step", "undone", "kl_step"))
+        # Asked again and again from one step on, so what was added up for it before is gone on with.
+        counted, total = self._since.get(step, (0, ExactSum()))
+        for i in range(counted, len(self)):
+            if steps[i] > step and not undone[i]:
+                total.add(spent[i])
+        self._since = {step: (len(self), total)}
+        return total.value
 
-    def state(self) -> State:
-        rows: list[JSON] = [[e.step, e.round, e.kl_step, e.kl_reference, e.undone] for e in self._entries]
-        return {"kind": "ledger", "entries": rows}
+    def state(self) -> dict[str, Tensor]:
+        """The account as columns; a long run writes it with every checkpoint, so it is numbers and not text."""
+        return {name: _tensor(column, _TYPES[_COLUMNS[name]]) for name, column in self._columns.items()}
 
-    def restore(self, state: dict[str, JSON]) -> None:
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        lengths = {len(column) for column in state.values()}
+        if state.keys() != _COLUMNS.keys() or len(lengths) != 1:
+            raise HoldfastError("The saved KL ledger has lost a column or a part of one; use another checkpoint.")
+        self._columns = {name: array(code, state[name].tolist()) for name, code in _COLUMNS.items()}
+        self._add_up()
+
+    def restore_rows(self, state: dict[str, JSON]) -> None:
+        """The same from a checkpoint of version 0.1, which held the account as rows of JSON."""
         check_kind(state, "ledger")
-        self._entries = [_entry(row) for row in read_list(state, "entries")]
+        entries = [_entry(row) for row in read_list(state, "entries")]
+        self._columns = {
+            name: array(code, [getattr(entry, name) for entry in entries]) for name, code in _COLUMNS.items()
+        }
+        self._add_up()
 
-    def _last(self) -> LedgerEntry | None:
-        return next((entry for entry in reversed(self._entries) if not entry.undone), None)
+    def _entry(self, i: int) -> LedgerEntry:
+        c = self._columns
+        return LedgerEntry(
+            int(c["step"][i]), int(c["round"][i]), c["kl_step"][i], c["kl_reference"][i], bool(c["undone"][i])
+        )
+
+    def _append(self, entry: LedgerEntry) -> None:
+        for name, column in self._columns.items():
+            column.append(getattr(entry, name))
+        self._count(entry)
+
+    def _add_up(self) -> None:
+        """All sums from the beginning."""
+        self._spent, self._undone, self._position = ExactSum(), ExactSum(), ExactSum()
+        self._rounds, self._since, self._last = {}, {}, None
+        for entry in self.entries:
+            self._count(entry)
+
+    def _count(self, entry: LedgerEntry) -> None:
+        self._spent.add(entry.kl_step)
+        (self._undone if entry.undone else self._position).add(entry.kl_step)
+        self._rounds.setdefault((entry.round, True), ExactSum()).add(entry.kl_step)
+        if not entry.undone:
+            self._rounds.setdefault((entry.round, False), ExactSum()).add(entry.kl_step)
+            self._last = entry
+
+
+def _tensor(column: array[Any], dtype: torch.dtype) -> Tensor:
+    # A copy, so that it stays what it was when the ledger goes on.
+    return torch.frombuffer(column, dtype=dtype).clone() if column else torch.empty(0, dtype=dtype)
 
 
 def _entry(row: JSON) -> LedgerEntry:

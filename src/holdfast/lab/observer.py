@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
-from holdfast.checkpoint.files import write_atomic
+from holdfast.checkpoint.files import sync
 from holdfast.errors import HoldfastError, first_line
 from holdfast.loop import Answer
 from holdfast.preferences.types import Prompt
@@ -16,6 +17,7 @@ from holdfast.worlds.protocol import World
 
 # Held-out prompts are answered with draws of the observer's own, the same ones after every round.
 OBSERVER_SEED = 20_221_019
+BLOCK = 1 << 16
 
 
 class Gold(Protocol):
@@ -52,9 +54,15 @@ class GoldObserver:
         """Forget what was seen after `step`; a torn last line goes too."""
         if not self._path.exists():
             return
-        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
-        kept = [line for line in lines if _step_of(line) <= step]
-        write_atomic(self._path, "".join(f"{line}\n" for line in kept).encode())
+        with self._path.open("r+b") as file:
+            # Rows come in order of step, so what has to go is at the end, however long the file is.
+            end, ends_line = _end_of(file, step)
+            file.truncate(end)
+            if not ends_line:
+                file.seek(end)
+                file.write(b"\n")
+            file.flush()
+            sync(file.fileno())
 
     def _scores(self, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:
         try:
@@ -67,7 +75,25 @@ class GoldObserver:
             file.write(json.dumps(row) + "\n")
 
 
-def _step_of(line: str) -> float:
+def _end_of(file: BinaryIO, step: int) -> tuple[int, bool]:
+    """Where the last row that stays ends, and whether its line is ended too."""
+    end = file.seek(0, os.SEEK_END)
+    tail = b""
+    while True:
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        tail = file.read(end - start) + tail
+        lines = tail.split(b"\n")
+        # The first piece may be the end of a longer line, unless it begins the file.
+        for i in range(len(lines) - 1, 0 if start else -1, -1):
+            if _step_of(lines[i]) <= step:
+                return start + len(b"\n".join(lines[: i + 1])) + (i < len(lines) - 1), i < len(lines) - 1
+        if start == 0:
+            return 0, True
+        end, tail = start, lines[0]
+
+
+def _step_of(line: bytes) -> float:
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):

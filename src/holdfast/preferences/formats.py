@@ -12,14 +12,15 @@ Columns that may come with them: `round` and `labeller` (a name, or a list of na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.preferences.encoding import content_hash, prompt_json, response_hash
-from holdfast.preferences.rows import Row, read_rows, write_rows
+from holdfast.preferences.rows import Change, Row, read_rows, write_rows
 from holdfast.preferences.types import (
     Choice,
     Comparison,
@@ -32,6 +33,7 @@ from holdfast.preferences.types import (
     Response,
 )
 
+_SEEDS = ("chosen_seed", "rejected_seed")
 IMPORTED = "imported"  # the labeller and policy version of data that does not name its own
 
 
@@ -50,19 +52,24 @@ def read_preferences(path: str | Path) -> list[LabelledComparison]:
     stored once and the side says nothing about the answer. Rows about the same two responses become one
     comparison; if one labeller preferred each of them once, that is a tie.
     """
-    comparisons: dict[str, Comparison] = {}
-    answers: dict[str, dict[str, Choice]] = {}
+    found: dict[str, LabelledComparison] = {}
+    again: dict[str, dict[str, Choice]] = {}  # the answers to what has more than one row, which is rare
+    same: dict[Any, Any] = {}
     for row in read_rows(path):
-        comparison, choice = _preference(row)
-        comparisons.setdefault(comparison.id, comparison)
-        known = answers.setdefault(comparison.id, {})
-        for labeller in row.texts("labeller", IMPORTED):
+        comparison, choice = _preference(row, same)
+        key, names = comparison.id, row.texts("labeller", IMPORTED)
+        if key not in found and len(names) == 1:
+            found[key] = LabelledComparison(comparison, (Label(key, names[0], choice),))
+            continue
+        item = found.setdefault(key, LabelledComparison(comparison, (Label(key, names[0], choice),)))
+        known = again.setdefault(key, {label.labeller: label.choice for label in item.labels})
+        for labeller in names:
             if known.setdefault(labeller, choice) != choice:
                 known[labeller] = Choice.TIE
-    return [
-        LabelledComparison(item, tuple(Label(key, name, choice) for name, choice in sorted(answers[key].items())))
-        for key, item in comparisons.items()
-    ]
+    for key, answers in again.items():
+        labels = tuple(Label(key, name, choice) for name, choice in sorted(answers.items()))
+        found[key] = LabelledComparison(found[key].comparison, labels)
+    return list(found.values())
 
 
 def write_preferences(
@@ -76,13 +83,13 @@ def write_preferences(
     The winner is the side that more labellers prefer; `labeller` names those who do, and the answers of the
     others are not written. The file appears whole or not at all.
     """
-    items = list(labelled)
-    won = [item for item in items if _has_winner(item)]
-    rows = [_preference_columns(item, conversational) for item in won]
-    if not rows:
+    table = _Table(labelled, conversational)
+    rows = iter(table)
+    first = next(rows, None)
+    if first is None:
         raise HoldfastError(f"There is nothing to write to {path}: no comparison has a winner.")
-    write_rows(path, _with_uniform_types(rows), overwrite)
-    return Written(written=len(won), skipped=len(items) - len(won))
+    write_rows(path, chain([first], rows), overwrite, table.settle)
+    return Written(table.written, table.skipped)
 
 
 def read_prompts(path: str | Path) -> list[Prompt]:
@@ -95,12 +102,17 @@ def read_demonstrations(path: str | Path) -> list[Demonstration]:
     return [_demonstration(row) for row in read_rows(path)]
 
 
-def _preference(row: Row) -> tuple[Comparison, Choice]:
+def _preference(row: Row, same: dict[Any, Any]) -> tuple[Comparison, Choice]:
+    """A row as a comparison and its answer; `same` holds what earlier rows had, so that equal parts are one object."""
     prompt, chosen_text, rejected_text = _prompt_and_answers(row)
+    prompt = same.setdefault(prompt, prompt)
     if chosen_text == rejected_text:
         raise row.error("'chosen' and 'rejected' are the same, so there is nothing to learn; remove the row")
-    chosen = Response(chosen_text, _provenance(row, "chosen"))
-    rejected = Response(rejected_text, _provenance(row, "rejected"))
+    origins = [_provenance(row, side) for side in ("chosen", "rejected")]
+    chosen, rejected = (
+        Response(text, same.setdefault(origin, origin))
+        for text, origin in zip((chosen_text, rejected_text), origins, strict=True)
+    )
     hashes = {"chosen": response_hash(chosen), "rejected": response_hash(rejected)}
     number = row.integer("round", 0)
     # Hashed without regard to order. A bit of this hash, not the order of the two others, picks the sides: an
@@ -232,11 +244,39 @@ def _preference_columns(item: LabelledComparison, conversational: bool) -> dict[
     return columns
 
 
-def _with_uniform_types(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give every column one type: a name alone if no row has several, seeds as text if one passes 64 bits."""
-    seeds = ("chosen_seed", "rejected_seed")
-    if all(len(row["labeller"]) == 1 for row in rows):
-        rows = [row | {"labeller": row["labeller"][0]} for row in rows]
-    if not all(-(2**63) <= row[name] < 2**63 for row in rows for name in seeds):
-        rows = [row | {name: str(row[name]) for name in seeds} for row in rows]
-    return rows
+class _Table:
+    """The rows of a file, made one by one, with one type for each column at the end.
+
+    A labeller is a name alone unless a row has several, and seeds are numbers unless one passes 64 bits.
+    """
+
+    def __init__(self, labelled: Iterable[LabelledComparison], conversational: bool) -> None:
+        self._labelled, self._conversational = labelled, conversational
+        self.written, self.skipped = 0, 0
+        self._lists, self._long_seeds = False, False
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for item in self._labelled:
+            if not _has_winner(item):
+                self.skipped += 1
+                continue
+            row = _preference_columns(item, self._conversational)
+            self.written += 1
+            self._long_seeds |= not all(-(2**63) <= row[name] < 2**63 for name in _SEEDS)
+            if len(row["labeller"]) == 1:
+                (row["labeller"],) = row["labeller"]
+            else:
+                self._lists = True
+            yield row
+
+    def settle(self) -> Change | None:
+        """What is left to do to every row, once all have been seen."""
+        if not self._lists and not self._long_seeds:
+            return None
+
+        def change(row: dict[str, Any]) -> dict[str, Any]:
+            if self._lists and isinstance(row["labeller"], str):
+                row = row | {"labeller": [row["labeller"]]}
+            return row | {name: str(row[name]) for name in _SEEDS} if self._long_seeds else row
+
+        return change

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +69,11 @@ class Row:
         return value
 
 
-def read_rows(path: str | Path, text_column: str | None = None) -> list[Row]:
-    """Read a .jsonl or .parquet file or, if a column for its lines is named, a .txt file."""
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def read_rows(path: str | Path, text_column: str | None = None) -> Iterator[Row]:
+    """The rows of a .jsonl or .parquet file, one by one, or of a .txt file if a column for its lines is named."""
     path = Path(path)
     readers: dict[str, Callable[[Path], Iterator[Row]]] = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if text_column is not None:
@@ -76,17 +81,27 @@ def read_rows(path: str | Path, text_column: str | None = None) -> list[Row]:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise _unknown_extension(path, readers)
+    empty = True
     try:
-        rows = list(reader(path))
+        for row in reader(path):
+            empty = False
+            yield row
     except OSError as error:
         raise HoldfastError(f"Cannot read {path}: {error.strerror or error}.") from error
-    if not rows:
+    if empty:
         raise HoldfastError(f"{path} is empty; give a file with at least one row.")
-    return rows
 
 
-def write_rows(path: str | Path, rows: Sequence[dict[str, Any]], overwrite: bool = False) -> None:
-    """Write a .jsonl or .parquet file. It appears whole or not at all, and replaces one only if told to."""
+def write_rows(
+    path: str | Path,
+    rows: Iterable[dict[str, Any]],
+    overwrite: bool = False,
+    settle: Callable[[], Change | None] = lambda: None,
+) -> None:
+    """Write a .jsonl or .parquet file. It appears whole or not at all, and replaces one only if told to.
+
+    `settle` is called after the last row: what to change in every row, where only all of them together show it.
+    """
     path = Path(path)
     writers = {".jsonl": _write_jsonl, ".parquet": _write_parquet}
     writer = writers.get(path.suffix.lower())
@@ -96,8 +111,8 @@ def write_rows(path: str | Path, rows: Sequence[dict[str, Any]], overwrite: bool
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         _refuse_existing(path, overwrite)
-        with temporary.open("xb") as file:
-            writer(file, rows)
+        with temporary.open("x+b") as file:
+            writer(file, rows, settle)
             file.flush()
             os.fsync(file.fileno())
         _refuse_existing(path, overwrite)
@@ -171,15 +186,29 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         yield Row(path, f"row {number}", row)
 
 
-def _write_jsonl(file: BinaryIO, rows: Sequence[dict[str, Any]]) -> None:
+def _write_jsonl(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], Change | None]) -> None:
     for row in rows:
         file.write(json_text(row).encode() + b"\n")
+    change = settle()
+    if change is None:
+        return
+    # Row by row through a second file without a name: a large store is never in memory as a whole.
+    with tempfile.TemporaryFile(dir=Path(file.name).parent) as changed:
+        file.seek(0)
+        for line in file:
+            changed.write(json_text(change(json.loads(line))).encode() + b"\n")
+        changed.seek(0)
+        file.seek(0)
+        file.truncate()
+        shutil.copyfileobj(changed, file)
 
 
-def _write_parquet(file: BinaryIO, rows: Sequence[dict[str, Any]]) -> None:
+def _write_parquet(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], Change | None]) -> None:
     pyarrow = _pyarrow()
+    given = list(rows)
+    change = settle()
     try:
-        table = pyarrow.Table.from_pylist(list(rows))
+        table = pyarrow.Table.from_pylist(given if change is None else [change(row) for row in given])
     except UnicodeEncodeError as error:
         raise HoldfastError("A text holds a lone surrogate, which Parquet cannot hold; write JSONL instead.") from error
     pyarrow.parquet.write_table(table, file)

@@ -32,7 +32,7 @@ APPLICATION = "holdfast-preferences"
 SCHEMA_VERSION = 1
 NAME_LENGTH = 200
 
-_scan = json.JSONDecoder().scan_once
+_decode = json.JSONDecoder().raw_decode
 
 
 class JsonText(TypeDecorator[Any]):
@@ -45,8 +45,8 @@ class JsonText(TypeDecorator[Any]):
         return None if value is None else json_text(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        # The scanner of `json.loads` without what it does for text that is not our own; a store has many such values.
-        return None if value is None else _scan(value, 0)[0]
+        # `json.loads` without what it does for text that is not our own; a large store has millions of these.
+        return None if value is None else _decode(value)[0]
 
 
 class PromptText(TypeDecorator[Prompt]):
