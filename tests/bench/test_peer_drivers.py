@@ -16,7 +16,7 @@ from holdfast.bench import drivers
 
 JOB: dict[str, Any] = {
     "directory": "/nowhere", "prompts": [[5, 6, 7]] * 16, "new_tokens": 48, "ends": False, "algorithm": "grpo",
-    "samples_per_prompt": 4, "epochs": 4, "minibatches": 2, "lr": 1e-6, "beta": 0.05,
+    "samples_per_prompt": 4, "epochs": 4, "minibatches": 2, "lr": 1e-6, "beta": 0.05, "rows": 64,
 }  # fmt: skip
 
 
@@ -87,6 +87,9 @@ def test_both_trainers_are_told_the_same_work() -> None:
     group = importlib.import_module("trl_group").settings(JOB)
     assert group["per_device_train_batch_size"] * group["steps_per_generation"] == 64
     assert (group["num_iterations"], group["num_generations"], group["max_completion_length"]) == (4, 4, 48)
+    fewer = importlib.import_module("trl_group").settings({**JOB, "rows": 8})
+    assert (fewer["per_device_train_batch_size"], fewer["steps_per_generation"]) == (8, 8)
+    assert fewer["gradient_accumulation_steps"] * 8 == 64 / JOB["minibatches"]
     for settings in (ppo, group):
         assert not settings["bf16"]
         assert not settings["gradient_checkpointing"]

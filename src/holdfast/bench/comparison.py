@@ -34,6 +34,7 @@ def compare(case: Case, job: Job, drivers: Mapping[str, Driver], peak: float) ->
         "epochs": job.epochs,
         "minibatches": job.minibatches,
         "new_tokens": job.new_tokens,
+        "peer_rows": job.rows,
         "peak_gflops": peak / 1e9,
         "sides": sides,
         "ratios": {name: ratio_facts(drivers[name].reports, theirs) for name in drivers if name != PEER},

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from holdfast.assembly import build_ensemble, choose_threads
-from holdfast.bench.cases import Algorithm, Critic
+from holdfast.bench.cases import SAMPLES, Algorithm, Critic
 from holdfast.bench.drivers.wire import Stopped, Wire, memory, peak_memory
 from holdfast.config import Config
 from holdfast.loop import sampling_of
@@ -51,6 +51,8 @@ class Job:
     # Small enough that no side's answers change their length while they are being timed.
     lr: float = 1e-6
     beta: float = 0.05
+    # Rows that a peer passes through its model at once; we choose for ourselves, by tokens.
+    rows: int = SAMPLES
 
     def with_defaults(self, config: Config) -> Job:
         """The step of a run that changes no setting, instead of one that others do as well."""

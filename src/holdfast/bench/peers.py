@@ -21,17 +21,23 @@ answers sampled, scored by reference and reward model, and 4 epochs of updates. 
 policy and with a critic of the policy's size, which is what TRL has.
 
 A peer runs in an environment of its own, made with pip in --work the first time, and with whichever number of threads
-suits it better. Cases that are left out by --only stay in the JSON as they were."""
+suits it better. Fewer rows at once (--peer-rows) take it as long, in less memory. Cases that are left out by --only
+stay in the JSON as they were."""
 
 
 def add(kinds: Any) -> None:
     parser = add_kind(kinds, "peers", work, "measure our iteration against TRL's", DETAILS)
+    parser.add_argument(
+        "--peer-rows", type=int, default=SAMPLES, metavar="N", help=f"rows that TRL trains on at once ({SAMPLES}: all)"
+    )
     parser.add_argument("--only", metavar="CASE,...", help="some of the cases; a beginning stands for all that have it")
 
 
 def work(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     cases = chosen(args.only, settings.quick)
+    if args.peer_rows < 1 or SAMPLES % args.peer_rows:
+        raise HoldfastError(f"--peer-rows is {args.peer_rows}; give a number that divides {SAMPLES}.")
     from holdfast.bench.comparison import show
     from holdfast.bench.machine import made_by
 
@@ -40,7 +46,7 @@ def work(args: argparse.Namespace) -> int:
         kept = json.loads(settings.file.read_text()).get("cases", {})
     with on_cores(settings.cores):
         for case in cases:
-            kept[case.name] = {"made_by": made_by(settings), **measure(case, settings)}
+            kept[case.name] = {"made_by": made_by(settings), **measure(case, settings, args.peer_rows)}
             keep(settings, {"cases": kept})  # so that a case that fails does not take the ones before it along
         publish(settings, {"cases": kept}, lambda: show(kept))
     return 0
@@ -57,7 +63,7 @@ def chosen(only: str | None, quick: bool) -> list[Case]:
     return [case for case in cases if any(case.name.startswith(word) for word in wanted)]
 
 
-def measure(case: Case, settings: Settings) -> dict[str, Any]:
+def measure(case: Case, settings: Settings, rows: int) -> dict[str, Any]:
     """Start all sides, warm them up, and let them take turns."""
     from holdfast.bench.comparison import compare
     from holdfast.bench.environments import peer_environment
@@ -74,7 +80,9 @@ def measure(case: Case, settings: Settings) -> dict[str, Any]:
     settings.say(f"{case.name}: {settings.turns} turns")
 
     def job(critic: Critic) -> Job:
-        return Job(str(given.directory), given.prompts, given.new_tokens, given.ends, case.algorithm, critic, group)
+        return Job(
+            str(given.directory), given.prompts, given.new_tokens, given.ends, case.algorithm, critic, group, rows=rows
+        )
 
     script = Path(__file__).parent / "drivers" / ("trl_ppo.py" if case.algorithm == "ppo" else "trl_group.py")
     commands = {side: command_of(job(critic)) for side, critic in case.ours.items()}

@@ -94,13 +94,13 @@ def drive(job: dict[str, Any]) -> None:
 
 def settings(job: dict[str, Any]) -> dict[str, Any]:
     samples = len(job["prompts"]) * job["samples_per_prompt"]
-    micro = samples // job["minibatches"]
+    rows = min(job["rows"], samples // job["minibatches"])
     return {
         "output_dir": tempfile.mkdtemp(prefix="holdfast-peer-"),
         "model_init_kwargs": {"dtype": "float32"},
-        "per_device_train_batch_size": micro,
-        "steps_per_generation": job["minibatches"],
-        "gradient_accumulation_steps": 1,
+        "per_device_train_batch_size": rows,
+        "steps_per_generation": samples // rows,
+        "gradient_accumulation_steps": samples // job["minibatches"] // rows,
         "num_generations": job["samples_per_prompt"],
         "num_iterations": job["epochs"],
         "max_steps": ITERATIONS * job["epochs"] * job["minibatches"],

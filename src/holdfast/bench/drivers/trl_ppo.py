@@ -124,13 +124,13 @@ def drive(job: dict[str, Any]) -> None:
 
 def settings(job: dict[str, Any]) -> dict[str, Any]:
     samples = len(job["prompts"])
-    # With one micro-batch per minibatch the optimiser steps after each, as `num_mini_batches` says; accumulating over
-    # micro-batches, this trainer steps once per epoch however many minibatches there are.
-    micro = job.get("micro_batch") or samples
+    # All rows at once: the optimiser steps after each minibatch, as `num_mini_batches` says. Fewer rows: this trainer
+    # steps once per epoch, however many minibatches there are.
+    rows = min(job["rows"], samples)
     return {
         "output_dir": tempfile.mkdtemp(prefix="holdfast-peer-"),
-        "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": samples // micro,
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": samples // rows,
         "local_rollout_forward_batch_size": samples,
         "total_episodes": samples * ITERATIONS,
         "num_ppo_epochs": job["epochs"],
