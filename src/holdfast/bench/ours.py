@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from holdfast.assembly import build_ensemble, choose_threads
+from holdfast.assembly import build_ensemble, choose_threads, set_up_torch
 from holdfast.bench.cases import SAMPLES, Algorithm, Critic
 from holdfast.bench.drivers.wire import Stopped, Wire, memory, peak_memory
 from holdfast.config import Config
@@ -53,6 +53,7 @@ class Job:
     beta: float = 0.05
     # Rows that a peer passes through its model at once; we choose for ourselves, by tokens.
     rows: int = SAMPLES
+    fast: bool = True
 
     def with_defaults(self, config: Config) -> Job:
         """The step of a run that changes no setting, instead of one that others do as well."""
@@ -71,7 +72,7 @@ def config_of(job: Job) -> Config:
     base = Config()
     return replace(
         base,
-        policy=replace(base.policy, critic=job.critic),
+        policy=replace(base.policy, critic=job.critic, fast=job.fast),
         rollout=replace(base.rollout, max_new_tokens=job.new_tokens),
         reward=replace(base.reward, members=job.members),
         ppo=replace(
@@ -98,6 +99,7 @@ class Ours:
     reference: Policy
     ppo: PPO
     rewarding: Rewarding
+    threads: int
     streams: Streams = field(default_factory=lambda: Streams(0))
     phases: dict[str, float] = field(default_factory=dict)
 
@@ -142,11 +144,12 @@ class Ours:
 
 def put_together(job: Job, config: Config) -> Ours:
     """As `assembly.build_loop` puts a loop together, without its run directory."""
+    set_up_torch(config)
     lm, codec = load_causal_lm(Path(job.directory) / "policy")
-    choose_threads(config, lm)
-    gae = config.ppo.advantage == "gae"
-    policy = Policy(copy.deepcopy(lm), value_head=gae and config.policy.critic == "head")
-    critic = CriticModel(trunk_of(lm)) if gae and config.policy.critic == "model" else None
+    threads = choose_threads(config, lm)
+    fast, gae = config.policy.fast, config.ppo.advantage == "gae"
+    policy = Policy(copy.deepcopy(lm), value_head=gae and config.policy.critic == "head", fast=fast)
+    critic = CriticModel(trunk_of(lm), fast) if gae and config.policy.critic == "model" else None
     ensemble = build_ensemble(config, lm, codec)
     given = load_file(Path(job.directory) / "reward" / "model.safetensors")
     for member in ensemble.members:
@@ -163,8 +166,8 @@ def put_together(job: Job, config: Config) -> Ours:
         codec.pad_id,
     )  # fmt: skip
     return Ours(
-        config, codec, codec.eos_id if job.ends else -1, job.prompts, policy, Policy(lm), ppo,
-        Rewarding(ensemble, config.reward, no_reference_answers),
+        config, codec, codec.eos_id if job.ends else -1, job.prompts, policy, Policy(lm, fast=fast), ppo,
+        Rewarding(ensemble, config.reward, no_reference_answers), threads,
     )  # fmt: skip
 
 
@@ -172,11 +175,8 @@ def drive(job: Job) -> None:
     """Answer the benchmark until it says stop."""
     wire = Wire()
     imported = memory()
-    torch.use_deterministic_algorithms(True, warn_only=True)
     ours = put_together(job, config_of(job))
-    wire.ready(
-        {"threads": torch.get_num_threads(), "memory_imported": imported, "memory_loaded": memory(), "job": asdict(job)}
-    )
+    wire.ready({"threads": ours.threads, "memory_imported": imported, "memory_loaded": memory(), "job": asdict(job)})
     while True:
         wire.wait()
         start, cpu = time.perf_counter(), time.process_time()

@@ -90,7 +90,7 @@ def measure(case: Case, settings: Settings, rows: int) -> dict[str, Any]:
     logs = settings.work / "logs"
     with ExitStack() as stack:
         drivers = {
-            side: stack.enter_context(Driver(side, command, logs / f"{case.name}-{side}.log", environment()))
+            side: stack.enter_context(Driver(side, command, logs / f"{case.name}-{side}.log", environment(side)))
             for side, command in commands.items()
         }
         peer = drivers[PEER]
@@ -103,6 +103,8 @@ def measure(case: Case, settings: Settings, rows: int) -> dict[str, Any]:
     return compare(case, job("model"), drivers, max(peaks)) | {"peer_threads": threads, "peer_versions": versions}
 
 
-def environment() -> dict[str, str]:
-    """Nothing is fetched and nothing is reported while the clock runs."""
-    return {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRL_EXPERIMENTAL_SILENCE": "1"}
+def environment(side: str) -> dict[str, str]:
+    """Nothing is fetched while the clock runs; a peer has what its own users have, not what suits Holdfast."""
+    ours = () if side != PEER else ("OMP_WAIT_POLICY", "PYTHONPATH")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    return {**kept, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRL_EXPERIMENTAL_SILENCE": "1"}

@@ -43,6 +43,7 @@ def measure(kind: str, size: str, settings: Settings) -> dict[str, Any]:
     given = workload(kind, size, BATCH, settings.work, settings.say)
     job = Job(str(given.directory), given.prompts, given.new_tokens, given.ends)
     ours = put_together(job, config_of(job))
+    # Ours has a core each for pieces of work; torch's own threads are another matter.
     ours_threads = torch.get_num_threads()
     theirs = transformers_sampler(load_causal_lm(given.policy)[0], ours.codec, job)
     threads = best_threads(settings.cores, torch.set_num_threads, lambda: seconds(theirs))
@@ -74,7 +75,7 @@ def measure(kind: str, size: str, settings: Settings) -> dict[str, Any]:
             "tokens_per_second": vars(Spread.of([1 / t for t in per_token[side]])),
             "mean_length": sum(map(sum, answers)) / sum(map(len, answers)),
             "share_of_peak": Spread.of([n / (t * peak) for n, t in zip(needed, taken, strict=True)]).median,
-            "threads": ours_threads if side == "ours" else threads,
+            "threads": ours.threads if side == "ours" else threads,
         }
     return {
         "parameters": given.parameters,

@@ -19,7 +19,7 @@ import torch
 
 from holdfast.assembly import save_model
 from holdfast.config import Config
-from holdfast.config.schema import SFTConfig
+from holdfast.config.schema import SFTConfig, WorldConfig
 from holdfast.models.codec import Codec, messages_of, plain_text
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import RewardModel, trunk_of
@@ -43,8 +43,8 @@ class Size:
 
     shape: TinyShape
     vocabulary: int
-    demonstrations: int
     sft: SFTConfig
+    world: WorldConfig = WorldConfig()
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,15 @@ class Kind:
 
 
 SIZES = {
-    "default": Size(TinyShape(), 0, 4000, SFTConfig(epochs=2)),
-    "1m": Size(TinyShape(128, 4, 4, 384, 160), 1024, 4000, SFTConfig(epochs=2, lr=2e-3)),
-    "15m": Size(TinyShape(384, 5, 6, 1024, 160), 8192, 4000, SFTConfig(epochs=1, lr=5e-4)),
-    "quick": Size(TinyShape(16, 1, 2, 32, 96), 0, 128, SFTConfig(epochs=1, lr=2e-2, warmup_steps=2)),
+    "default": Size(TinyShape(), 0, SFTConfig()),
+    "1m": Size(TinyShape(128, 4, 4, 384, 160), 1024, SFTConfig(epochs=2, lr=2e-3)),
+    "15m": Size(TinyShape(384, 5, 6, 1024, 160), 8192, SFTConfig(epochs=1, lr=5e-4)),
+    "quick": Size(
+        TinyShape(16, 1, 2, 32, 96),
+        0,
+        SFTConfig(epochs=1, lr=2e-2, warmup_steps=2),
+        WorldConfig(options={"prompts": 64, "demonstrations": 128, "heldout": 8}),
+    ),
 }
 KINDS = {"fixed": Kind(48, 16), "natural": Kind(64, None)}
 QUICK_KINDS = {"fixed": Kind(6, 5), "natural": Kind(12, None)}
@@ -107,16 +112,15 @@ def workload(kind: str, size: str, samples: int, work: Path, say: Callable[[str]
 
 
 def _make(name: str, kind: Kind, size: Size, directory: Path) -> None:
-    config = Config()
+    config = Config(world=size.world)
     task = load_task(config, load_world(config))
     codec = _codec(task, size)
     vocabulary = max(size.vocabulary, codec.vocabulary)
     lm = tiny_llama(vocabulary, size.shape, derive_seed(SEED, "policy"))
     rng = generator(SEED, "prompts", name)
     if kind.prompt_tokens is None:
-        demonstrations = task.demonstrations[: size.demonstrations]
         tokens = config.policy.micro_batch_tokens
-        fine_tune(Policy(lm), codec, demonstrations, size.sft, tokens, generator(SEED, "sft"), Silent())
+        fine_tune(Policy(lm), codec, task.demonstrations, size.sft, tokens, generator(SEED, "sft"), Silent())
         chosen = [task.prompts[i] for i in torch.randperm(len(task.prompts), generator=rng)[:512].tolist()]
         prompts = [codec.encode_prompt(p) for p in chosen]
         texts = [
