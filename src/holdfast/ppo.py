@@ -7,7 +7,6 @@ Shapes: B answers, T response tokens (padded on the right), N response tokens of
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from holdfast.algorithms.kl import kl_estimate
 from holdfast.algorithms.masking import masked_whiten
 from holdfast.algorithms.ppo import PolicyStats, kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
 from holdfast.algorithms.rloo import rloo_advantages
+from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.cores import CORES
 from holdfast.models.gradients import accumulate
@@ -148,18 +148,28 @@ class PPO:
     ) -> tuple[dict[str, float], float]:
         """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
         weights = [p.detach().clone() for p in self.parameters]
-        moments = copy.deepcopy(self.optimiser.state_dict())
+        moments, settings = optimiser_snapshot(self.optimiser)
         try:
-            return self.update(experience, beta, lr, rng), self.moved(experience.rollout, batches)
+            return self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout, batches)
         except NonFiniteStep:
             with torch.no_grad():
                 for parameter, before in zip(self.parameters, weights, strict=True):
                     parameter.copy_(before)
-            self.optimiser.load_state_dict(moments)
+            restore_optimiser(self.optimiser, moments, settings)
             raise
 
-    def update(self, experience: Experience, beta: float, lr: float, rng: torch.Generator) -> dict[str, float]:
-        """Several passes over the step's answers; stops early when the policy has moved too far from its start."""
+    def update(
+        self,
+        experience: Experience,
+        beta: float,
+        lr: float,
+        rng: torch.Generator,
+        batches: list[MicroBatch] | None = None,
+    ) -> dict[str, float]:
+        """Several passes over the step's answers; stops early when the policy has moved too far from its start.
+
+        `batches` of all answers, where there are some already, serve where a minibatch is all answers.
+        """
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         stats: PolicyStats | None = None
@@ -168,7 +178,8 @@ class PPO:
         for _ in range(self.ppo.epochs):
             epoch_stats: PolicyStats | None = None
             for rows in self._minibatches(len(experience.rollout.prompts), rng):
-                policy_loss, value_loss, kl_loss, some = self._accumulate(experience, rows, beta)
+                given = batches if self.ppo.minibatches == 1 and batches else self.batches(experience.rollout, rows)
+                policy_loss, value_loss, kl_loss, some = self._accumulate(experience, given, beta)
                 norms.append(self._move())
                 policy_losses.append(policy_loss)
                 value_losses.append(value_loss)
@@ -202,16 +213,16 @@ class PPO:
             yield order[start : start + size]
 
     def _accumulate(
-        self, experience: Experience, rows: list[int], beta: float
+        self, experience: Experience, batches: list[MicroBatch], beta: float
     ) -> tuple[float, float, float, PolicyStats]:
         """Add up a minibatch's gradients over its micro-batches, which are worked on side by side."""
-        token_count = sum(len(experience.rollout.responses[i]) for i in rows)
+        token_count = sum(batch.tokens for batch in batches)
 
         def loss_of(batch: MicroBatch) -> tuple[Tensor, tuple[list[float], PolicyStats]]:
             losses, stats = self._losses(experience, batch, beta, token_count)
             return torch.stack(losses).sum(), ([float(loss.detach()) for loss in losses], stats)
 
-        parts = accumulate(self.parameters, self.batches(experience.rollout, rows), loss_of)
+        parts = accumulate(self.parameters, batches, loss_of)
         sums, stats = parts[0]
         for losses, some in parts[1:]:
             sums, stats = [a + b for a, b in zip(sums, losses, strict=True)], stats + some

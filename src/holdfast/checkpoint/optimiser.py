@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 _CPU = torch.device("cpu")
 
 
-def optimiser_snapshot(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], JSON]:
+def optimiser_snapshot(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, JSON]]:
     """Copy each parameter's state ("state/PARAMETER/KEY") and each group's settings ("group/GROUP/KEY")."""
     tensors: dict[str, torch.Tensor] = {}
     scalars: dict[str, Any] = {}

@@ -16,10 +16,10 @@ from torch.nn import functional
 from holdfast.models.fast.folding import Folded
 
 
-def length(x_SI: Tensor, eps: float) -> Tensor:
-    """sqrt(|x|^2 + I eps): what an RMS norm divides by, up to the sqrt(I) that is folded into the weights."""
+def length(x_SI: Tensor, floor: Tensor) -> Tensor:
+    """sqrt(|x|^2 + floor^2), with floor^2 = I eps: what an RMS norm divides by, up to the sqrt(I) in the weights."""
     norm_S1: Tensor = torch.linalg.vector_norm(x_SI, dim=-1, keepdim=True)
-    return norm_S1.hypot_(norm_S1.new_full((), (x_SI.shape[-1] * eps) ** 0.5))
+    return norm_S1.hypot_(floor)
 
 
 def through_unit(du_SI: Tensor, unit_SI: Tensor, length_S1: Tensor) -> Tensor:
@@ -52,8 +52,8 @@ class NormLinear(Function):
     """y = V (x / length(x)), with V the folded matrix."""
 
     @staticmethod
-    def forward(ctx: Any, x_SI: Tensor, matrix: Folded, eps: float) -> Tensor:
-        length_S1 = length(x_SI, eps)
+    def forward(ctx: Any, x_SI: Tensor, matrix: Folded, floor: Tensor) -> Tensor:
+        length_S1 = length(x_SI, floor)
         unit_SI = x_SI / length_S1
         ctx.matrix = matrix
         ctx.save_for_backward(unit_SI, length_S1)
@@ -108,8 +108,8 @@ class Norm(Function):
     """sqrt(I) w * x / length(x): the trunk's last norm, whose result everyone reads."""
 
     @staticmethod
-    def forward(ctx: Any, x_NI: Tensor, weight_I: Tensor, eps: float) -> Tensor:
-        length_N1 = length(x_NI, eps)
+    def forward(ctx: Any, x_NI: Tensor, weight_I: Tensor, floor: Tensor) -> Tensor:
+        length_N1 = length(x_NI, floor)
         unit_NI = x_NI / length_N1
         ctx.save_for_backward(unit_NI, length_N1, weight_I)
         return unit_NI.mul(weight_I * weight_I.numel() ** 0.5)

@@ -37,7 +37,7 @@ class Decoder:
         self.padded = bool(self.padding_B.any())
         self.packed = Packed.of(prompts, [1] * len(prompts), device)
         self.turns_TC = trunk.turns(self.column + longest)
-        self.norm_I = a.norm * a.width**0.5
+        self.norm_I, self.floor = a.norm * a.width**0.5, trunk.floor
         self._allocate(min(HEADROOM, longest))
 
     def _allocate(self, headroom: int) -> None:
@@ -64,13 +64,13 @@ class Decoder:
             self.values_LBKTD[..., : self.column, :].zero_()
         x_SI = a.embedding.index_select(0, packed.ids_S)
         for depth, layer in enumerate(self.layers):
-            qkv_SE = layer.qkv(x_SI / length(x_SI, a.eps))
+            qkv_SE = layer.qkv(x_SI / length(x_SI, self.floor))
             answers_SE = attention_rows(qkv_SE, layout, turns_SC)
             k_SKD, v_SKD = qkv_SE.view(-1, a.heads, a.head_dim)[:, a.q_heads :].chunk(2, 1)
             self.keys_LBKDT[depth][row_S, :, :, column_S] = k_SKD
             self.values_LBKTD[depth][row_S, :, column_S] = v_SKD
             x_SI = self._after_attention(x_SI, answers_SE, layer)
-        return self._norm(x_SI.index_select(0, packed.wanted.query_N))
+        return self._norm(x_SI.index_select(0, packed.read_out_N))
 
     def step(self, tokens_A: Tensor) -> Tensor:
         """hidden_AI after one more token of every row still going."""
@@ -81,7 +81,7 @@ class Decoder:
         groups, dim, ends = a.q_heads // a.kv_heads, a.head_dim, column + 1
         x_AI = a.embedding.index_select(0, tokens_A)
         for depth, layer in enumerate(self.layers):
-            qkv_AE = layer.qkv(x_AI / length(x_AI, a.eps))
+            qkv_AE = layer.qkv(x_AI / length(x_AI, self.floor))
             turn(qkv_AE, a.q_heads + a.kv_heads, dim, turns_AC)
             heads_AHD = qkv_AE.view(rows, a.heads, dim)
             keys, values = self.keys_LBKDT[depth, :rows], self.values_LBKTD[depth, :rows]
@@ -132,8 +132,8 @@ class Decoder:
 
     def _after_attention(self, x: Tensor, answers: Tensor, layer: FoldedLayer) -> Tensor:
         x.addmm_(answers, layer.o.weight_OI.t())
-        gate, up = layer.gate_up(x / length(x, self.architecture.eps)).chunk(2, -1)
+        gate, up = layer.gate_up(x / length(x, self.floor)).chunk(2, -1)
         return x.addmm_(functional.silu(gate).mul_(up), layer.down.weight_OI.t())
 
     def _norm(self, x: Tensor) -> Tensor:
-        return (x / length(x, self.architecture.eps)).mul_(self.norm_I)
+        return (x / length(x, self.floor)).mul_(self.norm_I)

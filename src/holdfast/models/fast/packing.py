@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+
+# A group of this many rows ends when the next row would make its shortest less than this share of its longest.
+GROUP_ROWS = 8
+GROUP_SHARE = 0.75
 
 
 @dataclass(frozen=True)
@@ -49,23 +53,43 @@ class Packed:
         return torch.arange(self.tokens, device=self.ids_S.device) - within
 
     @cached_property
-    def everything(self) -> Reading:
-        """Every position asks."""
-        return Reading.of(self.lengths_R, self.lengths_R, self.starts_R)
+    def groups(self) -> list[slice]:
+        """Neighbouring rows of like length, which attention pads to one width."""
+        starts = [0]
+        longest = shortest = self.lengths[0]
+        for row, length in enumerate(self.lengths):
+            longest, shortest = max(longest, length), min(shortest, length)
+            if row - starts[-1] >= GROUP_ROWS and shortest < GROUP_SHARE * longest:
+                starts.append(row)
+                longest = shortest = length
+        return [slice(a, b) for a, b in pairwise([*starts, len(self.lengths)])]
 
     @cached_property
-    def wanted(self) -> Reading:
-        """Only the positions that are read out ask; the last layer needs no more."""
+    def everything(self) -> list[Reading]:
+        """Every position asks, group by group."""
+        return [
+            Reading.of(self.lengths_R[g], self.lengths_R[g], self.starts_R[g], self.starts_R[g]) for g in self.groups
+        ]
+
+    @cached_property
+    def wanted(self) -> list[Reading]:
+        """Only the positions that are read out ask, group by group; the last layer needs no more."""
         counts_R = torch.tensor(self.counts, device=self.ids_S.device)
-        return Reading.of(self.lengths_R, counts_R, self.starts_R)
+        first_R = counts_R.cumsum(0) - counts_R
+        return [Reading.of(self.lengths_R[g], counts_R[g], self.starts_R[g], first_R[g]) for g in self.groups]
+
+    @cached_property
+    def read_out_N(self) -> Tensor:
+        """The places of the read-outs among all tokens."""
+        return torch.cat([reading.query_N for reading in self.wanted])
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Which positions ask (queries) and which answer (keys), in the packed order and as padded rows.
+    """Which positions of some rows ask (queries) and which answer (keys), in the packed order and as padded rows.
 
     `query_N` are the asking tokens' places among the S tokens. The padded forms hold, for row r and column c, the
-    place of its c-th query among the N, of its c-th key among the S; padding repeats the row's first, unseen by any
+    place of its c-th query among all N, of its c-th key among all S; padding repeats the row's first, unseen by any
     real query because rows are padded on the right and attention looks back only. `asking_N`, `padding_P` and
     `answering_S` are the flat places of real queries, of padding and of real keys in the padded forms.
     """
@@ -79,23 +103,20 @@ class Reading:
     visible_RQT: Tensor | None
 
     @classmethod
-    def of(cls, lengths_R: Tensor, counts_R: Tensor, starts_R: Tensor) -> Reading:
+    def of(cls, lengths_R: Tensor, counts_R: Tensor, starts_R: Tensor, first_R: Tensor) -> Reading:
+        """Rows of `lengths` from `starts` among the tokens, whose last `counts` ask, from `first` among the queries."""
         device = lengths_R.device
         width, asked = int(lengths_R.max()), int(counts_R.max())
         column_T, column_Q = torch.arange(width, device=device), torch.arange(asked, device=device)
         real_RT = column_T[None] < lengths_R[:, None]
         real_RQ = column_Q[None] < counts_R[:, None]
-        key_RT = starts_R[:, None] + torch.where(real_RT, column_T[None], 0)
-        first_R = counts_R.cumsum(0) - counts_R
-        query_RQ = first_R[:, None] + torch.where(real_RQ, column_Q[None], 0)
         # The c-th query of a row stands at position length - count + c of it.
         place_RQ = (lengths_R - counts_R)[:, None] + column_Q[None]
-        query_N = (starts_R[:, None] + place_RQ)[real_RQ]
         same = bool((counts_R == lengths_R).all())
         return cls(
-            query_N=query_N,
-            query_RQ=query_RQ,
-            key_RT=key_RT,
+            query_N=(starts_R[:, None] + place_RQ)[real_RQ],
+            query_RQ=first_R[:, None] + torch.where(real_RQ, column_Q[None], 0),
+            key_RT=starts_R[:, None] + torch.where(real_RT, column_T[None], 0),
             asking_N=real_RQ.flatten().nonzero().squeeze(-1),
             padding_P=(~real_RQ).flatten().nonzero().squeeze(-1),
             answering_S=real_RT.flatten().nonzero().squeeze(-1),

@@ -30,6 +30,7 @@ class FastTrunk:
         self.beside = Heads(a.q_heads, a.kv_heads, a.head_dim, a.heads, a.heads, a.q_heads)
         self.apart = Heads(a.q_heads, a.kv_heads, a.head_dim, a.q_heads, 2 * a.kv_heads, 0)
         self._turns_TC = torch.empty(0)
+        self._floor = torch.tensor((a.width * a.eps) ** 0.5)
 
     @classmethod
     def of(cls, trunk: Any) -> FastTrunk | None:
@@ -58,6 +59,14 @@ class FastTrunk:
             self._turns_TC = torch.polar(torch.full_like(angles_TC, self.architecture.rope_scale), angles_TC)
         return self._turns_TC
 
+    @property
+    def floor(self) -> Tensor:
+        """What keeps the length of a zero vector from being zero, where the weights are."""
+        a = self.architecture
+        if self._floor.device != a.norm.device:
+            self._floor = self._floor.to(a.norm.device)
+        return self._floor
+
     def layout(self, packed: Packed, heads: Heads) -> Layout:
         """Where queries, keys and values stand, the same for every model of this arrangement of heads."""
         found = packed.kept.get(heads)
@@ -78,24 +87,24 @@ class FastTrunk:
         x_SI = Embed.apply(a.embedding, packed.ids_S, a.padding, anchor)  # type: ignore[no-untyped-call]
         beside = self.layout(packed, self.beside)
         for layer in layers[:-1]:
-            qkv_SE = NormLinear.apply(x_SI, layer.qkv, a.eps)  # type: ignore[no-untyped-call]
+            qkv_SE = NormLinear.apply(x_SI, layer.qkv, self.floor)  # type: ignore[no-untyped-call]
             answers_SE = Attend.apply(None, qkv_SE, beside, turns_SC, turns_SC)  # type: ignore[no-untyped-call]
             x_SI = self._after_attention(x_SI, answers_SE, layer)
         x_NI = self._last(x_SI, layers[-1], packed, turns_SC)
-        return Norm.apply(x_NI, a.norm, a.eps)  # type: ignore[no-any-return, no-untyped-call]
+        return Norm.apply(x_NI, a.norm, self.floor)  # type: ignore[no-any-return, no-untyped-call]
 
     def _after_attention(self, x: Tensor, answers: Tensor, layer: FoldedLayer) -> Tensor:
         x = AddLinear.apply(x, answers, layer.o)  # type: ignore[no-untyped-call]
-        both = NormLinear.apply(x, layer.gate_up, self.architecture.eps)  # type: ignore[no-untyped-call]
+        both = NormLinear.apply(x, layer.gate_up, self.floor)  # type: ignore[no-untyped-call]
         return AddLinear.apply(x, GatedUnit.apply(both), layer.down)  # type: ignore[no-any-return, no-untyped-call]
 
     def _last(self, x_SI: Tensor, layer: FoldedLayer, packed: Packed, turns_SC: Tensor) -> Tensor:
         """The last layer, where only the read-outs ask."""
-        a, query_N = self.architecture, packed.wanted.query_N
+        a, query_N = self.architecture, packed.read_out_N
         q, kv = _split(layer.qkv, a.q_heads * a.head_dim)
         x_NI = x_SI.index_select(0, query_N)
-        q_NE = NormLinear.apply(x_NI, q, a.eps)  # type: ignore[no-untyped-call]
-        kv_SE = NormLinear.apply(x_SI, kv, a.eps)  # type: ignore[no-untyped-call]
+        q_NE = NormLinear.apply(x_NI, q, self.floor)  # type: ignore[no-untyped-call]
+        kv_SE = NormLinear.apply(x_SI, kv, self.floor)  # type: ignore[no-untyped-call]
         turns_NC = turns_SC.index_select(0, query_N)
         layout = self.layout(packed, self.apart)
         answers_NE = Attend.apply(q_NE, kv_SE, layout, turns_NC, turns_SC)  # type: ignore[no-untyped-call]
