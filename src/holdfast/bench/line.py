@@ -54,14 +54,22 @@ class Driver:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=self.environment
             )
-        self.facts = self._answer("ready")
+        try:
+            self.facts = self._answer("ready")
+        except BaseException:
+            self._end(wanted=False)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end(wanted=kind is None)
+
+    def _end(self, wanted: bool) -> None:
+        """Ask it to stop, or stop it; a process that does neither in time is killed."""
         if self._process.poll() is None:
-            if kind is None:
+            if wanted:
                 self._say("stop")
             else:
                 self._process.terminate()
