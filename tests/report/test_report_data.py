@@ -92,3 +92,41 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path):
         read_run(tmp_path)
     with pytest.raises(HoldfastError, match="no run directory"):
         read_run(tmp_path / "missing")
+
+
+def test_a_metric_that_comes_and_goes_leaves_gaps(tmp_path):
+    rows = [
+        {"step": 1, "a": 1.0},
+        {"step": 2, "b": 5},
+        {"step": 3, "a": None, "b": "x"},
+        {"step": 4, "a": 4.0, "b": True},
+    ]
+    write_lines(tmp_path / "metrics.jsonl", rows)
+    run = read_run(tmp_path)
+    assert run.metric("a") == ([1.0, 2.0, 3.0, 4.0], [1.0, None, None, 4.0])
+    assert run.metric("b")[1] == [None, 5.0, None, None]
+    assert run.metric("c")[1] == [None] * 4
+    assert run.known("a") == [(1, 1.0), (4, 4.0)]
+    assert [run.metrics.count(name) for name in "abc"] == [2, 1, 0]
+    assert [dict(row.values) for row in run.metrics] == [{"a": 1.0}, {"b": 5.0}, {}, {"a": 4.0}]
+    assert run.metrics[-1].step == 4
+    assert [row.step for row in run.metrics[1:3]] == [2, 3]
+
+
+def test_steps_done_again_take_back_every_column(tmp_path):
+    rows = [{"step": s, "a": float(s)} for s in (1, 2, 3)]
+    rows += [{"step": 2, "b": 20.0}, {"step": 3, "a": 30.0}]
+    write_lines(tmp_path / "metrics.jsonl", rows)
+    run = read_run(tmp_path)
+    assert run.metric("a")[1] == [1.0, None, 30.0]
+    assert run.metric("b")[1] == [None, 20.0, None]
+    assert any("2 steps were taken back" in note for note in run.notes)
+
+
+def test_a_step_that_no_run_reaches_is_left_out(tmp_path):
+    write_lines(
+        tmp_path / "metrics.jsonl", [{"step": 1e200, "a": 1.0}, {"step": 2**70, "a": 1.0}, {"step": 3, "a": 1.0}]
+    )
+    run = read_run(tmp_path)
+    assert [row.step for row in run.metrics] == [3]
+    assert run.notes == ("2 lines of metrics.jsonl could not be read and were left out.",)

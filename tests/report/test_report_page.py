@@ -9,6 +9,7 @@ from fake_run import write_fake_run, write_lines
 
 from holdfast.errors import HoldfastError
 from holdfast.report.page import write_report
+from holdfast.report.panels import marked_every
 from holdfast.report.text import visible
 
 ATTACK = '<script>document.title="x"</script><img src=x onerror=alert(1)></div></main>"\'><svg onload=alert(2)>'
@@ -272,3 +273,48 @@ def test_a_report_that_cannot_be_written_is_one_sentence_and_keeps_the_old_one(t
 def test_ids_on_the_page_are_unique(good):
     ids = [attrs["id"] for _, attrs in Page(good).tags if "id" in attrs]
     assert len(ids) == len(set(ids))
+
+
+def test_a_long_run_has_a_page_of_bounded_size(tmp_path):
+    """Four times the steps, rounds, refreshes and samples, and not a tenth more to load."""
+    sizes = []
+    for steps in (5_000, 20_000):
+        directory = tmp_path / str(steps)
+        directory.mkdir()
+        metrics = [
+            {"step": s, "round": 1 + s // 10, "objective/kl": s % 7 / 7, "control/kl_target": 6.0 + s // 100}
+            for s in range(1, steps + 1)
+        ]
+        write_lines(directory / "metrics.jsonl", metrics)
+        refreshes = [
+            {"step": s, "round": 1 + s // 10, "event": "refresh", "version": s, "holdout_accuracy": 0.7}
+            for s in range(4, steps, 4)
+        ]
+        write_lines(directory / "events.jsonl", refreshes)
+        samples = [
+            {"step": s, "round": s // 10, "prompt_index": i, "prompt": f"prompt {i}", "response": "an answer"}
+            for s in range(0, steps, 100)
+            for i in range(4)
+        ]
+        write_lines(directory / "samples.jsonl", samples)
+        sizes.append(len(report(directory)))
+    assert sizes[1] < 1.1 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("refreshes", "every"), [(0, 1), (60, 1), (61, 2), (121, 5), (600, 10), (601, 20), (10**6, 20_000)]
+)
+def test_of_many_refreshes_some_are_marked(refreshes, every):
+    assert marked_every(refreshes) == every
+
+
+def test_the_legend_says_which_refreshes_are_marked(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", [{"step": s, "round": s, "objective/scores": 0.5} for s in range(1, 200)])
+    write_lines(
+        tmp_path / "events.jsonl", [{"step": s, "round": s, "event": "refresh", "version": s} for s in range(2, 102)]
+    )
+    page = report(tmp_path)
+    assert "a new version of the reward ensemble (one in 2)." in page
+    wide = page[page.index('class="wide"') : page.index('class="narrow"')]
+    assert wide.count('class="marker"') == 50
+    assert ">v2<" in wide

@@ -117,7 +117,7 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
     ],
 )
 def test_events_are_said_in_words(tmp_path, event, expected):
-    (line,) = event_lines(make_run(tmp_path, events=[{"step": 1200, "round": 3, **event}]))
+    (line,) = event_lines(make_run(tmp_path, events=[{"step": 1200, "round": 3, **event}]).events)
     assert line.text == expected
     assert line.when == "step 1,200, round 3"
 

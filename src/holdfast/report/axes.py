@@ -1,8 +1,9 @@
 """The arithmetic of a chart: ticks, number formats, smoothing, thinning and labels that do not overlap."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import TypeGuard
 
 MINUS = "−"
 
@@ -86,19 +87,27 @@ def _signed(text: str) -> str:
 
 def smooth(values: Sequence[float | None], window: int) -> list[float | None]:
     """Centred moving mean over `window` values; a gap stays a gap and is left out of the means near it."""
+    return smooth_at(values, window, range(len(values)))
+
+
+def smooth_at(values: Sequence[float | None], window: int, places: Iterable[int]) -> list[float | None]:
+    """The same, at some places only."""
     # Running sums keep a long run fast. Their rounding error is far below the height of a pixel, because the
     # chart's scale spans the same values that are summed.
-    known = [value if value is not None and math.isfinite(value) else None for value in values]
-    sums = list(accumulate((value or 0.0 for value in known), initial=0.0))
-    counts = list(accumulate((int(value is not None) for value in known), initial=0))
+    known = values
+    counts: Sequence[int] = range(len(values) + 1)
+    if not gapless(values):
+        known = [value if value is not None and math.isfinite(value) else None for value in values]
+        counts = list(accumulate([value is not None for value in known], initial=0))
+    sums = list(accumulate([value or 0.0 for value in known], initial=0.0))
     half = window // 2
     result: list[float | None] = []
-    for index, value in enumerate(known):
+    for index in places:
         # The window shrinks on both sides near an end: a one-sided mean would lag behind a rising line.
         reach = min(half, index, len(known) - 1 - index)
         start, stop = index - reach, index + reach + 1
         mean = (sums[stop] - sums[start]) / max(1, counts[stop] - counts[start])
-        result.append(None if value is None else mean)
+        result.append(None if known[index] is None else mean)
     return result
 
 
@@ -107,20 +116,28 @@ Point = tuple[float, float | None]
 
 def thin(points: Sequence[Point], buckets: int) -> list[Point]:
     """Keep the first, lowest, highest and last point of each bucket, so that peaks survive in a long run."""
-    if len(points) <= 4 * buckets:
-        return list(points)
-    kept: list[Point] = []
+    return [points[i] for i in thin_places([y for _, y in points], buckets)]
+
+
+def thin_places(ys: Sequence[float | None], buckets: int) -> list[int]:
+    """The places of the points that `thin` keeps."""
+    if len(ys) <= 4 * buckets:
+        return list(range(len(ys)))
+    kept: list[int] = []
     for bucket in range(buckets):
-        part = points[bucket * len(points) // buckets : (bucket + 1) * len(points) // buckets]
-        known = [i for i, (_, y) in enumerate(part) if y is not None and math.isfinite(y)]
-        picks = {0, len(part) - 1}
+        start, stop = bucket * len(ys) // buckets, (bucket + 1) * len(ys) // buckets
+        part = ys[start:stop]
+        known = part if gapless(part) else [y for y in part if y is not None and math.isfinite(y)]
+        picks = {start, stop - 1}
         if known:
-            picks |= {
-                min(known, key=lambda i: part[i][1] or 0.0),
-                max(known, key=lambda i: part[i][1] or 0.0),
-            }
-        kept.extend(part[i] for i in sorted(picks))
+            picks |= {start + part.index(min(known)), start + part.index(max(known))}
+        kept.extend(sorted(picks))
     return kept
+
+
+def gapless(ys: Sequence[float | None]) -> TypeGuard[Sequence[float]]:
+    """Whether every value is there and finite: quick to tell, as it nearly always is so."""
+    return None not in ys and math.isfinite(sum(ys))  # type: ignore[arg-type]
 
 
 def spread_labels(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from holdfast.report import axes
-from holdfast.report.chart_spec import ChartSpec, Plot, Series
+from holdfast.report.chart_spec import BUCKETS, ChartSpec, Extent, Plot, Series
 from holdfast.report.style import DASHES, PALETTE_SIZE
 from holdfast.report.text import visible
 
@@ -17,7 +17,6 @@ LINE_HEIGHT = 15.0
 LABEL_GAP = 15.0
 BOTTOM = 36.0
 MOST_ROUNDS = 60  # more stripes than this are a pattern and not a count
-BUCKETS = 300  # more points than this per line cannot be told apart at the widths used
 
 
 # ---- where things go
@@ -42,25 +41,31 @@ def _marker_hits_unit(spec: ChartSpec) -> bool:
     return any(plot.x(m.x) - axes.text_width(visible(m.label), SMALL) / 2 < unit_end for m in spec.markers)
 
 
-def _label(spec: ChartSpec, series: Series) -> str:
-    last = series.points[-1][1]
+def _extents(series: Sequence[Series]) -> list[Extent]:
+    return [one.extent for one in series if one.extent]
+
+
+def _label(spec: ChartSpec, series: Series, extent: Extent) -> str:
     chosen = series is spec.limit and not spec.percent
-    largest = max(abs(y) for one in spec.series for _, y in one.points)
-    value = axes.format_setting(last) if chosen else axes.format_value(last, spec.percent, largest)
+    largest = max(max(abs(one.low), abs(one.high)) for one in _extents(spec.series))
+    value = axes.format_setting(extent.last) if chosen else axes.format_value(extent.last, spec.percent, largest)
     return f"{visible(series.name)} {value}".strip()
 
 
 def gutter_width(spec: ChartSpec) -> float:
     if spec.gutter is not None:
         return spec.gutter
-    widths = [axes.text_width(_label(spec, series), SMALL) for series in spec.lines() if series.points]
+    widths = [axes.text_width(_label(spec, one, one.extent), SMALL) for one in spec.lines() if one.extent]
     # A label longer than half the chart would leave no room for the plot; it is cut by the card instead.
     return min(max(widths, default=0.0) + 36.0, spec.width / 2)
 
 
 def plot_area(spec: ChartSpec, header: float, gutter: float) -> Plot:
-    xs = [x for series in spec.series for x, _ in series.points]
-    x_low, x_high = spec.x_range or (min(xs, default=0.0), max(xs, default=1.0))
+    extents = _extents(spec.series)
+    x_low, x_high = spec.x_range or (
+        min((one.x_low for one in extents), default=0.0),
+        max((one.x_high for one in extents), default=1.0),
+    )
     if not x_high > x_low:
         x_low, x_high = x_low, x_low + 1.0
     y_low, y_high = _y_range(spec)
@@ -69,9 +74,9 @@ def plot_area(spec: ChartSpec, header: float, gutter: float) -> Plot:
 
 
 def _y_range(spec: ChartSpec) -> tuple[float, float]:
-    values = [y for series in spec.lines() for _, y in series.points]
-    if spec.band:
-        values += [edge for _, low, high in spec.band.known() for edge in (low, high)]
+    values = [edge for one in _extents(spec.lines()) for edge in (one.low, one.high)]
+    if spec.band and spec.band.edges:
+        values += spec.band.edges
     if spec.from_zero:
         values.append(0.0)
     low, high = min(values, default=0.0), max(values, default=1.0)
@@ -142,7 +147,7 @@ def _grid_lines(spec: ChartSpec, plot: Plot) -> str:
 def _x_axis(spec: ChartSpec, plot: Plot) -> str:
     base, low = px(plot.bottom), plot.bottom + 17
     parts = [f'<line class="axis" x1="{px(plot.left)}" x2="{px(plot.right)}" y1="{base}" y2="{base}"/>']
-    whole = all(float(x).is_integer() for series in spec.series for x, _ in series.points)
+    whole = all(one.whole for one in _extents(spec.series))
     ticks = axes.nice_ticks(plot.x_low, plot.x_high, max(2, round((plot.right - plot.left) / 60)), whole)
     free_from = plot.right + 10
     for tick, label in zip(ticks, axes.tick_labels(ticks, prefix=spec.x_prefix), strict=True):
@@ -155,7 +160,7 @@ def _x_axis(spec: ChartSpec, plot: Plot) -> str:
 
 
 def _band(spec: ChartSpec, plot: Plot) -> str:
-    rows = spec.band.known() if spec.band else []
+    rows = spec.band.known if spec.band else []
     if spec.band is None or len(rows) < 2:
         return ""
     rows = rows[:: math.ceil(len(rows) / (2 * BUCKETS))]
@@ -180,9 +185,9 @@ def _markers(spec: ChartSpec, plot: Plot) -> str:
 
 
 def _limit(spec: ChartSpec, plot: Plot, inline: bool) -> str:
-    if spec.limit is None or not spec.limit.points:
+    if spec.limit is None or not spec.limit.extent:
         return ""
-    points = [*spec.limit.points]
+    points = [(x, y) for x, y in spec.limit.drawn if y is not None and math.isfinite(y)]
     if len(points) == 1:
         points.append((plot.x_high, points[0][1]))
     path = _path(_stepped(points), plot)
@@ -191,20 +196,18 @@ def _limit(spec: ChartSpec, plot: Plot, inline: bool) -> str:
 
 def _line(spec: ChartSpec, plot: Plot, index: int, inline: bool) -> str:
     series = spec.series[index]
-    if not series.points:
+    if not series.extent:
         return ""
     colour, dash = _look(spec, index)
-    raw = axes.thin(list(zip(series.xs, series.ys, strict=True)), BUCKETS)
+    raw = series.drawn
     shapes = []
     if series.smooth > 1:
-        mean = axes.smooth(series.ys, series.smooth)
         shapes.append(f'<path class="line raw c{colour}" d="{_path(raw, plot)}"/>')
-        smoothed = axes.thin(list(zip(series.xs, mean, strict=True)), BUCKETS)
-        shapes.append(f'<path class="line c{colour}"{dash} d="{_path(smoothed, plot)}"/>')
+        shapes.append(f'<path class="line c{colour}"{dash} d="{_path(series.mean, plot)}"/>')
     else:
         drawn = _stepped(raw) if series.stepped else raw
         shapes.append(f'<path class="line c{colour}"{dash} d="{_path(drawn, plot)}"/>')
-    if series.dots or len(series.points) == 1:
+    if series.dots or series.extent.count == 1:
         shapes += [
             f'<circle class="dot f{colour}" cx="{px(plot.x(x))}" cy="{px(plot.y(y))}" r="2.6"/>'
             for x, y in raw
@@ -221,27 +224,25 @@ def _look(spec: ChartSpec, index: int) -> tuple[int, str]:
 
 def _end_labels(spec: ChartSpec, plot: Plot) -> str:
     """Name each line where it ends; labels keep clear of each other and a thin lead joins label and line."""
-    ends: list[tuple[Series, str, float, float]] = []
+    ends: list[tuple[str, str, float, float]] = []
     for index, series in enumerate(spec.lines()):
-        if not series.points:
+        if series.extent is None or series.end is None:
             continue
         if index < len(spec.series):
             colour, dash = _look(spec, index)
             look = f'class="line c{colour}"{dash}'
         else:
             look = 'class="limit"'
-        last = series.points[-1]
-        mean = [v for v in axes.smooth(series.ys, series.smooth) if v is not None] if series.smooth > 1 else []
-        ends.append((series, look, plot.x(last[0]), plot.y(mean[-1] if mean else last[1])))
+        ends.append((_label(spec, series, series.extent), look, plot.x(series.extent.last_x), plot.y(series.end)))
     places = axes.spread_labels([y for *_, y in ends], LABEL_GAP, plot.top + 4, plot.bottom - 2)
     parts = []
-    for (series, look, x, y), place in zip(ends, places, strict=True):
+    for (label, look, x, y), place in zip(ends, places, strict=True):
         start, end = plot.right + 10, plot.right + 26
         if abs(place - y) > 3 or plot.right - x > 12:
             lead = f"M{px(x + 4)} {px(y)}L{px(max(x + 4, plot.right + 1))} {px(y)}L{px(start - 2)} {px(place)}"
             parts.append(f'<path class="lead" d="{lead}"/>')
         parts.append(f'<line {look} x1="{px(start)}" x2="{px(end)}" y1="{px(place)}" y2="{px(place)}"/>')
-        parts.append(_text(end + 5, place + 4, _label(spec, series), "label"))
+        parts.append(_text(end + 5, place + 4, label, "label"))
     return "".join(parts)
 
 
@@ -281,7 +282,7 @@ def _values(spec: ChartSpec, series: Series, inline: bool) -> str:
         return ""
     rows = ";".join(
         f"{x:.10g} {y:.6g} {axes.format_value(y, spec.percent)}"
-        for x, y in axes.thin(list(zip(series.xs, series.ys, strict=True)), BUCKETS)
+        for x, y in series.drawn
         if y is not None and math.isfinite(y)
     )
     name = html.escape(visible(series.name) or visible(spec.title))

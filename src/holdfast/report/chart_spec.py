@@ -5,10 +5,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from holdfast.report import axes
+
+BUCKETS = 300  # more points than a few of these per line cannot be told apart at the widths used
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where a line begins and ends, how far it reaches, and how many points it has."""
+
+    count: int
+    first: float
+    last: float
+    last_x: float
+    last_place: int
+    low: float
+    high: float
+    x_low: float
+    x_high: float
+    whole: bool  # whether every x is a whole number
+
 
 @dataclass(frozen=True)
 class Series:
-    """One line. None or NaN in `ys` is a gap; `smooth` > 1 draws the raw values faint under a moving mean."""
+    """One line. None or NaN in `ys` is a gap; `smooth` > 1 draws the raw values faint under a moving mean.
+
+    What a chart needs to know of a long line is found once and kept, whatever number of charts shows it.
+    """
 
     name: str
     xs: Sequence[float]
@@ -19,9 +42,47 @@ class Series:
     stepped: bool = False
 
     @cached_property
-    def points(self) -> list[tuple[float, float]]:
-        """The points that have a finite value."""
-        return [(x, y) for x, y in zip(self.xs, self.ys, strict=True) if y is not None and math.isfinite(y)]
+    def extent(self) -> Extent | None:
+        """Of the points that have a finite value; None if no point has."""
+        xs, last_place = self.xs, len(self.ys) - 1
+        if axes.gapless(self.ys):
+            ys = self.ys
+        else:
+            known = [i for i, y in enumerate(self.ys) if y is not None and math.isfinite(y)]
+            last_place = known[-1] if known else -1
+            xs, ys = [xs[i] for i in known], [y for y in self.ys if y is not None and math.isfinite(y)]
+        if not ys:
+            return None
+        whole = all(map(float.is_integer, map(float, xs)))
+        return Extent(len(ys), ys[0], ys[-1], xs[-1], last_place, min(ys), max(ys), min(xs), max(xs), whole)
+
+    @cached_property
+    def drawn(self) -> list[axes.Point]:
+        """As many of the points as can be told apart."""
+        return [(self.xs[i], self.ys[i]) for i in self._places]
+
+    @property
+    def mean(self) -> list[axes.Point]:
+        """The moving mean at the places that are drawn."""
+        return self._means[:-1]
+
+    @property
+    def end(self) -> float | None:
+        """The height at which the line ends: of the moving mean, where that is what one sees."""
+        if self.extent is None or self.smooth <= 1:
+            return None if self.extent is None else self.extent.last
+        return self._means[-1][1]
+
+    @cached_property
+    def _means(self) -> list[axes.Point]:
+        """The moving mean at the places that are drawn and, once more, at the last that is known."""
+        places = [*self._places, self.extent.last_place if self.extent else -1]
+        values = axes.smooth_at(self.ys, self.smooth, places)
+        return [(self.xs[i], value) for i, value in zip(places, values, strict=True)]
+
+    @cached_property
+    def _places(self) -> list[int]:
+        return axes.thin_places(self.ys, BUCKETS)
 
 
 @dataclass(frozen=True)
@@ -33,10 +94,18 @@ class Band:
     high: Sequence[float | None]
     colour: int = 0
 
+    @cached_property
     def known(self) -> list[tuple[float, float, float]]:
         """The places where both edges have a finite value."""
         rows = zip(self.xs, self.low, self.high, strict=True)
         return [(x, a, b) for x, a, b in rows if a is not None and b is not None and math.isfinite(a + b)]
+
+    @cached_property
+    def edges(self) -> tuple[float, float] | None:
+        """The lowest and the highest value of either line."""
+        if not self.known:
+            return None
+        return min(min(a, b) for _, a, b in self.known), max(max(a, b) for _, a, b in self.known)
 
 
 @dataclass(frozen=True)
@@ -74,7 +143,7 @@ class ChartSpec:
 
     def has_data(self) -> bool:
         """True if at least one series has a point to draw."""
-        return any(series.points for series in self.series)
+        return any(series.extent for series in self.series)
 
 
 @dataclass(frozen=True)

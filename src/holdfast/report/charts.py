@@ -75,13 +75,12 @@ def _svg(
 def _description(spec: ChartSpec) -> str:
     parts = [visible(spec.subtitle)] if spec.subtitle else []
     for series in spec.lines():
-        points = series.points
-        if not points:
+        of = series.extent
+        if of is None:
             continue
-        ys = [y for _, y in points]
-        first, last, low, high = (axes.format_value(y, spec.percent) for y in (ys[0], ys[-1], min(ys), max(ys)))
+        first, last, low, high = (axes.format_value(y, spec.percent) for y in (of.first, of.last, of.low, of.high))
         parts.append(
-            f"{visible(series.name) or 'Line'}: {len(points)} points, from {first} to {last}, "
+            f"{visible(series.name) or 'Line'}: {of.count} points, from {first} to {last}, "
             f"lowest {low}, highest {high}."
         )
     return " ".join(parts)

@@ -5,13 +5,15 @@ that cannot be read is left out too, and counted in `RunData.notes` so that the 
 """
 
 import json
-import math
-from collections.abc import Callable, Hashable, Mapping
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.report.metrics import MetricTable, as_number
 
 JsonRow = dict[str, object]
 
@@ -26,16 +28,7 @@ FILES = (
 )
 
 
-@dataclass(frozen=True)
-class MetricRow:
-    """The metrics of one step; a metric that was null is not in `values`."""
-
-    step: int
-    round: int
-    values: Mapping[str, float]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EventRow:
     """Something that happened, with its own fields."""
 
@@ -49,7 +42,7 @@ class EventRow:
         return as_number(self.fields.get(name))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GoldRow:
     """The truth as the lab's observer saw it: of a split's mean, or of one fixed prompt's sample."""
 
@@ -59,7 +52,7 @@ class GoldRow:
     prompt_index: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SampleRow:
     """The answer to one of the fixed prompts at one step."""
 
@@ -72,7 +65,7 @@ class SampleRow:
     score: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TimingRow:
     """Seconds that each phase of one step took."""
 
@@ -87,7 +80,7 @@ class RunData:
     name: str
     config: str
     manifest: Mapping[str, object]
-    metrics: tuple[MetricRow, ...]
+    metrics: MetricTable
     events: tuple[EventRow, ...]
     gold: tuple[GoldRow, ...]
     samples: tuple[SampleRow, ...]
@@ -96,11 +89,12 @@ class RunData:
 
     def metric(self, name: str) -> tuple[list[float], list[float | None]]:
         """The steps and the values of a metric; a step without a value has None."""
-        return [float(row.step) for row in self.metrics], [row.values.get(name) for row in self.metrics]
+        return self.metrics.places, self.metrics.column(name)
 
     def known(self, name: str) -> list[tuple[int, float]]:
         """The (step, value) pairs of a metric, without the steps that have no value."""
-        return [(row.step, row.values[name]) for row in self.metrics if name in row.values]
+        pairs = zip(self.metrics.steps, self.metrics.column(name), strict=True)
+        return [(step, value) for step, value in pairs if value is not None]
 
     def gold_of(self, split: str) -> list[tuple[int, float]]:
         """The (step, gold) pairs of a split."""
@@ -123,10 +117,10 @@ def read_run(run_dir: Path) -> RunData:
         raise HoldfastError(f"{run_dir} holds no run: none of {', '.join(FILES)} is there.")
     notes: list[str] = []
     manifest = _read_manifest(run_dir / "manifest.json", notes)
-    metrics = _rows(run_dir / "metrics.jsonl", _metric, notes)
-    kept = lineage(metrics, lambda row: (row.step, 0))
-    if len(kept) < len(metrics):
-        count = len(metrics) - len(kept)
+    metrics = MetricTable()
+    for step, number, values in _rows(run_dir / "metrics.jsonl", _metric, notes):
+        metrics.add(step, number, values)
+    if count := metrics.taken_back:
         notes.append(
             f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume or a "
             "rollback); the charts show the line that was kept."
@@ -136,7 +130,7 @@ def read_run(run_dir: Path) -> RunData:
         name=str(manifest.get("name") or run_dir.resolve().name),
         config=config or "",
         manifest=manifest,
-        metrics=kept,
+        metrics=metrics,
         events=tuple(_rows(run_dir / "events.jsonl", _event, notes)),
         gold=lineage(
             _rows(run_dir / "gold.jsonl", _gold, notes), lambda row: (row.step, (row.split, row.prompt_index))
@@ -150,33 +144,27 @@ def read_run(run_dir: Path) -> RunData:
 Row = TypeVar("Row")
 
 
-def lineage(rows: list[Row], key: Callable[[Row], tuple[int, Hashable]]) -> tuple[Row, ...]:
+def lineage(rows: Iterable[Row], key: Callable[[Row], tuple[int, Hashable]]) -> tuple[Row, ...]:
     """The rows that still count: a row at step s takes back all earlier rows of its own kind at s or later.
 
     `key` gives a row's step and kind. A resumed or rolled-back run writes steps again that it wrote before.
     """
-    lines: dict[Hashable, list[Row]] = {}
+    lines: dict[Hashable, list[tuple[int, Row]]] = {}
     for row in rows:
         step, kind = key(row)
         line = lines.setdefault(kind, [])
-        while line and key(line[-1])[0] >= step:
+        while line and line[-1][0] >= step:
             line.pop()
-        line.append(row)
-    return tuple(sorted((row for line in lines.values() for row in line), key=lambda row: key(row)[0]))
-
-
-def as_number(value: object) -> float | None:
-    """A finite number of drawable size, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    # Beyond 1e300 the arithmetic of a scale overflows; such a value is as broken as an infinity.
-    return float(value) if -1e300 < value < 1e300 and math.isfinite(value) else None
+        line.append((step, row))
+    return tuple(row for _, row in sorted((pair for line in lines.values() for pair in line), key=itemgetter(0)))
 
 
 def as_count(value: object) -> int | None:
-    """A whole number, or None."""
+    """A whole number that counts something, or None."""
+    if type(value) is int and abs(value) < 2**62:
+        return value
     number = as_number(value)
-    return int(number) if number is not None and number == int(number) else None
+    return int(number) if number is not None and number == int(number) and abs(number) < 2**62 else None
 
 
 # ---- files
@@ -209,51 +197,61 @@ def _parse(line: str) -> JsonRow | None:
     return row if isinstance(row, dict) else None
 
 
-def _rows(path: Path, read: Callable[[JsonRow], Row | None], notes: list[str]) -> list[Row]:
-    # split("\n") and not splitlines(): JSON text may hold other line separators inside a string.
-    lines = [line for line in (_text(path) or "").split("\n") if line.strip()]
-    rows: list[Row] = []
-    unread = 0
-    for index, line in enumerate(lines):
+def _rows(path: Path, read: Callable[[JsonRow], Row | None], notes: list[str]) -> Iterator[Row]:
+    """The rows of a file one by one, so that a long run is never in memory as text."""
+    unread = torn = 0
+    for line in _lines(path):
+        unread += torn
         parsed = _parse(line)
         row = read(parsed) if parsed is not None else None
+        # Half a line is not there yet, if it is the last.
+        torn = parsed is None
         if row is not None:
-            rows.append(row)
-        elif parsed is not None or index < len(lines) - 1:
+            yield row
+        elif parsed is not None:
             unread += 1
     if unread:
         notes.append(
             f"{unread} {'line' if unread == 1 else 'lines'} of {path.name} could not be read "
             f"and {'was' if unread == 1 else 'were'} left out."
         )
-    return rows
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines that are not blank; only a newline ends one, since JSON text may hold other separators."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                text = line.decode("utf-8", errors="replace")
+                if text.strip():
+                    yield text
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HoldfastError(f"Cannot read {path} ({error.strerror}); check its permissions.") from error
 
 
 # ---- rows
 
 
-def _metric(row: JsonRow) -> MetricRow | None:
-    step = as_count(row.get("step"))
-    if step is None:
-        return None
-    numbers = {name: as_number(value) for name, value in row.items() if name not in ("step", "round")}
-    values = {name: number for name, number in numbers.items() if number is not None}
-    return MetricRow(step, as_count(row.get("round")) or 0, values)
+def _metric(row: JsonRow) -> tuple[int, int, JsonRow] | None:
+    step, number = as_count(row.pop("step", None)), as_count(row.pop("round", None))
+    return None if step is None else (step, number or 0, row)
 
 
 def _event(row: JsonRow) -> EventRow | None:
     kind = row.get("event")
     if not isinstance(kind, str):
         return None
-    fields = {name: value for name, value in row.items() if name not in ("step", "round", "event")}
-    return EventRow(as_count(row.get("step")), as_count(row.get("round")), kind, fields)
+    fields = {sys.intern(name): value for name, value in row.items() if name not in ("step", "round", "event")}
+    return EventRow(as_count(row.get("step")), as_count(row.get("round")), sys.intern(kind), fields)
 
 
 def _gold(row: JsonRow) -> GoldRow | None:
     step, split = as_count(row.get("step")), row.get("split")
     if step is None or not isinstance(split, str):
         return None
-    return GoldRow(step, split, as_number(row.get("gold")), as_count(row.get("prompt_index")))
+    return GoldRow(step, sys.intern(split), as_number(row.get("gold")), as_count(row.get("prompt_index")))
 
 
 def _sample(row: JsonRow) -> SampleRow | None:
@@ -265,7 +263,7 @@ def _sample(row: JsonRow) -> SampleRow | None:
         step=step,
         round=as_count(row.get("round")) or 0,
         prompt_index=index,
-        prompt=prompt,
+        prompt=sys.intern(prompt),  # the same few prompts are answered again and again
         response=response,
         finished=row.get("finished") is not False,
         score=as_number(row.get("score")),
@@ -276,5 +274,5 @@ def _timing(row: JsonRow) -> TimingRow | None:
     step = as_count(row.get("step"))
     if step is None:
         return None
-    numbers = {name: as_number(value) for name, value in row.items() if name not in ("step", "round")}
+    numbers = {sys.intern(name): as_number(value) for name, value in row.items() if name not in ("step", "round")}
     return TimingRow(step, {name: number for name, number in numbers.items() if number is not None})

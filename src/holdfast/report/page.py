@@ -14,8 +14,9 @@ from holdfast.report import samples, words
 from holdfast.report.axes import format_value
 from holdfast.report.chart_layers import MOST_ROUNDS
 from holdfast.report.charts import line_chart
-from holdfast.report.data import RunData, as_number, read_run
-from holdfast.report.panels import MAIN, MORE, narrow, panels
+from holdfast.report.data import EventRow, RunData, read_run
+from holdfast.report.metrics import as_number
+from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.style import CHART_STYLE
 from holdfast.report.template import PAGE
 from holdfast.report.text import clip, visible
@@ -74,8 +75,8 @@ def render(run: RunData) -> str:
     style = _asset("report.css") + CHART_STYLE
     script = _asset("report.js")
     shown = panels(run)
-    lines = words.event_lines(run)
-    main_lines = [line for line in lines if line.weight != "minor"]
+    main_events = [event for event in run.events if words.weight(event) != "minor"]
+    refreshes = words.refresh_events(run)
     config, config_omitted = clip(run.config, CONFIG_LIMIT)
     return environment.from_string(PAGE).render(
         policy=_content_policy(style, script),
@@ -89,15 +90,16 @@ def render(run: RunData) -> str:
         tiles=words.tiles(run),
         head=[(line_chart(spec, inline=True), line_chart(narrow(spec), inline=True)) for spec in shown.head],
         has_gold=any(row.gold is not None for row in run.gold),
-        has_refresh=bool(words.refresh_events(run)),
-        has_stripes=1 < len({row.round for row in run.metrics}) <= MOST_ROUNDS,
+        has_refresh=bool(refreshes),
+        marked_every=marked_every(sum(bool(event.step) for event in refreshes)),
+        has_stripes=1 < len(set(run.metrics.rounds)) <= MOST_ROUNDS,
         main=[line_chart(spec, inline=True) for spec in shown.main],
         more=[line_chart(spec, inline=True) for spec in shown.more],
         missing=shown.missing,
-        main_events=_ends(main_lines),
-        main_events_left=max(0, len(main_lines) - MOST_MAIN_EVENTS),
-        all_events=lines[-MOST_EVENTS:],
-        events_in_all=len(lines),
+        main_events=words.event_lines(_ends(main_events)),
+        main_events_left=max(0, len(main_events) - MOST_MAIN_EVENTS),
+        all_events=words.event_lines(run.events[-MOST_EVENTS:]),
+        events_in_all=len(run.events),
         samples=samples.before_and_after(run),
         timings=_timings(run),
         config=config,
@@ -133,11 +135,11 @@ def _fact(name: str, value: object) -> str:
     return clip(str(value), 120)[0]
 
 
-def _ends(lines: list[words.EventLine]) -> list[words.EventLine]:
+def _ends(events: list[EventRow]) -> list[EventRow]:
     """The first third and the last two thirds of what fits: how the run began and how it ended."""
-    if len(lines) <= MOST_MAIN_EVENTS:
-        return lines
-    return lines[: MOST_MAIN_EVENTS // 3] + lines[len(lines) - (MOST_MAIN_EVENTS - MOST_MAIN_EVENTS // 3) :]
+    if len(events) <= MOST_MAIN_EVENTS:
+        return events
+    return events[: MOST_MAIN_EVENTS // 3] + events[len(events) - (MOST_MAIN_EVENTS - MOST_MAIN_EVENTS // 3) :]
 
 
 @dataclass(frozen=True)

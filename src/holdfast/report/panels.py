@@ -9,6 +9,7 @@ from holdfast.report.data import RunData
 from holdfast.report.words import refresh_events
 
 WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
+MOST_MARKERS = 60
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
 
 
@@ -169,7 +170,11 @@ MORE = (
 
 def panels(run: RunData) -> Panels:
     """Every chart that has data, with the shared x axis, refreshes and rounds drawn into each."""
-    marks = [Marker(float(e.step), _version_label(e.number("version"))) for e in refresh_events(run) if e.step]
+    refreshes = [event for event in refresh_events(run) if event.step]
+    marks = [
+        Marker(float(event.step or 0), _version_label(event.number("version")))
+        for event in refreshes[:: marked_every(len(refreshes))]
+    ]
     starts = _round_starts(run)
     span = _x_range(run)
 
@@ -200,17 +205,27 @@ def _aligned(specs: list[ChartSpec]) -> list[ChartSpec]:
     return [replace(spec, gutter=gutter) for spec in wide]
 
 
+def marked_every(refreshes: int) -> int:
+    """1 where every refresh is marked; of very many every 2nd, 5th, 10th, 20th ... one, so that lines stay lines."""
+    power = 1
+    while True:
+        for every in (power, 2 * power, 5 * power):
+            if refreshes <= every * MOST_MARKERS:
+                return every
+        power *= 10
+
+
 def _version_label(version: float | None) -> str:
     return "refresh" if version is None else f"v{version:g}"
 
 
 def _round_starts(run: RunData) -> tuple[float, ...]:
-    rows = run.metrics
-    return tuple(float(row.step) for index, row in enumerate(rows) if index == 0 or row.round != rows[index - 1].round)
+    steps, rounds = run.metrics.steps, run.metrics.rounds
+    return tuple(float(steps[i]) for i in range(len(steps)) if i == 0 or rounds[i] != rounds[i - 1])
 
 
 def _x_range(run: RunData) -> tuple[float, float] | None:
-    steps = [row.step for row in run.metrics] + [row.step for row in run.gold]
+    steps = [*run.metrics.steps, *(row.step for row in run.gold)]
     return (float(min(steps)), float(max(steps))) if steps else None
 
 
@@ -221,7 +236,7 @@ def window(count: int) -> int:
 
 def _proxy(run: RunData) -> ChartSpec:
     xs, ys = run.metric("objective/scores")
-    span = window(len(run.known("objective/scores")))
+    span = window(run.metrics.count("objective/scores"))
     spread = run.metric("ensemble/spread")[1]
     middle = axes.smooth(ys, span) if span else ys
     width = axes.smooth(spread, span) if span else spread
@@ -238,7 +253,7 @@ def _proxy(run: RunData) -> ChartSpec:
         subtitle=subtitle + (f" Faint: each step; line: mean of {span} steps." if span else ""),
         unit="standardised score",
         series=(Series("proxy", xs, ys, BLUE, smooth=span),),
-        band=band if band.known() else None,
+        band=band if band.known else None,
     )
 
 
@@ -260,12 +275,12 @@ def _gold(run: RunData) -> ChartSpec:
 
 def _metric_chart(run: RunData, panel: MetricPanel) -> ChartSpec:
     xs, ys = run.metric(panel.metric)
-    count = len(run.known(panel.metric))
+    count = run.metrics.count(panel.metric)
     span = window(count) if panel.smooth_from is not None and count >= panel.smooth_from else 0
     limit = None
     if panel.metric == "objective/kl":
         target_xs, targets = run.metric("control/kl_target")
-        limit = Series("budget", target_xs, targets) if run.known("control/kl_target") else None
+        limit = Series("budget", target_xs, targets) if run.metrics.count("control/kl_target") else None
     return ChartSpec(
         title=panel.title,
         subtitle=panel.subtitle,

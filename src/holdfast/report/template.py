@@ -70,7 +70,8 @@ PAGE = """<!doctype html>
 got better: read it together with KL, spread and the answers below.</p>
 {%- endif %}
 <p class="legend">
-{%- if has_refresh %}Dashed lines: a new version of the reward ensemble. {% endif %}
+{%- if has_refresh %}Dashed lines: a new version of the reward ensemble
+{%- if marked_every > 1 %} (one in {{ "{:,}".format(marked_every) }}){% endif %}. {% endif %}
 {%- if has_stripes %}Shaded stripes: every second round. {% endif -%}
 <span class="scripted" hidden>Point at a chart to read its values.</span></p>
 </section>

@@ -1,10 +1,11 @@
 """A run in words: its result in one sentence, its key figures, and its events."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.report.axes import format_setting, format_value
-from holdfast.report.data import EventRow, RunData, as_number
+from holdfast.report.data import EventRow, RunData
+from holdfast.report.metrics import as_number
 
 Curve = list[tuple[int, float]]
 
@@ -152,12 +153,12 @@ def tiles(run: RunData) -> list[Tile]:
 def _steps_tile(run: RunData) -> Tile | None:
     if not run.metrics:
         return None
-    rounds = len({row.round for row in run.metrics})
+    rounds = len(set(run.metrics.rounds))
     skipped = run.known("steps/skipped")
     note = _count(rounds, "round")
     if skipped and skipped[-1][1] > 0:
         note += f", {int(skipped[-1][1]):,} skipped"
-    return Tile("Last step", f"{run.metrics[-1].step:,}", note)
+    return Tile("Last step", f"{run.metrics.steps[-1]:,}", note)
 
 
 def _curve_tile(label: str, curve: Curve) -> Tile | None:
@@ -233,17 +234,21 @@ _MINOR = frozenset({"labels_collected", "refresh_skipped", "round_finished"})
 _ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "interrupted"})
 
 
-def event_lines(run: RunData) -> list[EventLine]:
-    """Every event of the run in words, in the order in which it was written."""
-    return [_event_line(event) for event in run.events]
+def event_lines(events: Sequence[EventRow]) -> list[EventLine]:
+    """Events in words, in the order in which they were written."""
+    return [_event_line(event) for event in events]
+
+
+def weight(event: EventRow) -> str:
+    """main, minor or alarm."""
+    return "minor" if event.kind in _MINOR else "alarm" if event.kind in _ALARM else "main"
 
 
 def _event_line(event: EventRow) -> EventLine:
     when = [f"step {event.step:,}"] if event.step is not None else []
     when += [f"round {event.round:,}"] if event.round is not None else []
-    weight = "minor" if event.kind in _MINOR else "alarm" if event.kind in _ALARM else "main"
     say = _SENTENCES.get(event.kind, _any_event)
-    return EventLine(", ".join(when), say(event), weight)
+    return EventLine(", ".join(when), say(event), weight(event))
 
 
 def _any_event(event: EventRow) -> str:

@@ -1,0 +1,93 @@
+"""The metrics of a run as columns: a long run has millions of values, and a chart wants one name at a time."""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+
+def as_number(value: object) -> float | None:
+    """A finite number of drawable size, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Beyond 1e300 the arithmetic of a scale overflows; such a value is as broken as an infinity.
+    return float(value) if -1e300 < value < 1e300 and math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """The metrics of one step; a metric that was null is not in `values`."""
+
+    step: int
+    round: int
+    values: Mapping[str, float]
+
+
+class MetricTable(Sequence[MetricRow]):
+    """Rows in order of step. A step that is written again takes back its first writing and all that came after it."""
+
+    def __init__(self) -> None:
+        self.steps = array("q")
+        self.rounds = array("q")
+        self.taken_back = 0
+        self._columns: dict[str, array[float]] = {}
+
+    def add(self, step: int, round: int, values: Mapping[str, object]) -> None:
+        """Take in a row as JSON has it; what is not a number is no value."""
+        while self.steps and self.steps[-1] >= step:
+            self._drop_last()
+        count = len(self.steps)
+        self.steps.append(step)
+        self.rounds.append(round)
+        columns = self._columns
+        for name, value in values.items():
+            number = value if type(value) is float and -1e300 < value < 1e300 else as_number(value)
+            if number is None:
+                continue
+            if name not in columns:
+                columns[name] = array("d")
+            column = columns[name]
+            # Where a metric was missing for a while its column is shorter; the gap is filled when it is known.
+            if len(column) < count:
+                column.extend([math.nan] * (count - len(column)))
+            column.append(number)
+
+    def _drop_last(self) -> None:
+        self.taken_back += 1
+        self.steps.pop()
+        self.rounds.pop()
+        for column in self._columns.values():
+            del column[len(self.steps) :]
+
+    def column(self, name: str) -> list[float | None]:
+        """The values of a metric, one for each row; None where it has none."""
+        known = self._columns.get(name, array("d"))
+        values: list[float | None] = [None if value != value else value for value in known]
+        return values + [None] * (len(self.steps) - len(known))
+
+    def count(self, name: str) -> int:
+        """How many rows have a value of a metric."""
+        return sum(value == value for value in self._columns.get(name, ()))
+
+    @cached_property
+    def places(self) -> list[float]:
+        """The steps as places on an axis, shared by all charts; only once the table is complete."""
+        return [float(step) for step in self.steps]
+
+    @overload
+    def __getitem__(self, index: int) -> MetricRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[MetricRow]: ...
+
+    def __getitem__(self, index: int | slice) -> MetricRow | list[MetricRow]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = index + len(self) if index < 0 else index
+        values = {name: c[at] for name, c in self._columns.items() if at < len(c) and not math.isnan(c[at])}
+        return MetricRow(self.steps[at], self.rounds[at], values)
+
+    def __len__(self) -> int:
+        return len(self.steps)
