@@ -5,6 +5,8 @@ import pytest
 from holdfast.report.axes import (
     format_setting,
     format_value,
+    log_label,
+    log_ticks,
     nice_ticks,
     smooth,
     spread_labels,
@@ -107,3 +109,22 @@ def test_labels_stay_inside_and_apart():
 
 def test_labels_that_cannot_fit_share_the_space():
     assert spread_labels([5.0, 5.0, 5.0], 14.0, 0.0, 10.0) == pytest.approx([0.0, 5.0, 10.0])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "target", "ticks"),
+    [
+        (0.02, 30.0, 5, [0.1, 1.0, 10.0]),
+        (1e-3, 1e3, 4, [1e-3, 1e-1, 10.0, 1e3]),
+        (1.5, 8.0, 5, [2.0, 5.0]),
+        (30.0, 40.0, 5, [30.0]),
+        (8.0, 12.0, 5, [10.0]),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis(low, high, target, ticks):
+    assert log_ticks(low, high, target) == pytest.approx(ticks)
+
+
+def test_labels_of_a_logarithmic_axis_are_short():
+    values = [1e-5, 0.001, 0.5, 1, 200, 1e3, 2e4, 1e6, 5e9]
+    assert [log_label(v) for v in values] == ["1e-5", "0.001", "0.5", "1", "200", "1k", "20k", "1M", "5G"]

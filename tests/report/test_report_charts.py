@@ -54,6 +54,17 @@ def test_points_land_where_the_scales_say():
     assert got == pytest.approx(want, abs=0.06)
 
 
+def test_powers_of_ten_are_evenly_spaced_on_logarithmic_axes():
+    series = [Series("a", [1e3, 1e4, 1e6], [0.01, 0.1, 10.0])]
+    svg = line_chart(replace(SPEC, series=series, log_x=True, log_y=True))
+    path = re.search(r'<path class="line c0" d="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', svg)
+    x1, y1, x2, y2, x3, y3 = (float(number) for number in path.groups())
+    assert x3 - x2 == pytest.approx(2 * (x2 - x1), abs=0.2)
+    assert y2 - y3 == pytest.approx(2 * (y1 - y2), abs=0.2)
+    for label in (">0.01<", ">0.1<", ">1<", ">10<", ">1k<", ">10k<", ">1M<"):
+        assert label in svg
+
+
 def test_the_pen_is_lifted_over_gaps():
     spec = replace(SPEC, series=[Series("a", range(5), [1.0, 2.0, None, float("nan"), 3.0])])
     path = re.search(r'<path class="line c0" d="([^"]+)"', line_chart(spec))[1]

@@ -24,6 +24,24 @@ def nice_ticks(low: float, high: float, target: int = 5, integer: bool = False) 
     return [index * step for index in range(first, last + 1)]
 
 
+def log_ticks(low: float, high: float, target: int = 5) -> list[float]:
+    """Powers of ten inside [low, high], every second or third one where they are many, with 2 and 5 where few."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    if last - first >= 1:
+        every = -(-(last - first + 1) // max(1, target))
+        return [10.0**power for power in range(first, last + 1, every)]
+    steps = [size * 10.0**power for power in range(first - 1, last + 1) for size in (1, 2, 5)]
+    return [step for step in steps if low * (1 - 1e-9) <= step <= high * (1 + 1e-9)] or [low]
+
+
+def log_label(tick: float) -> str:
+    """A tick of a logarithmic axis: 0.01, 5, 200, 1k, 10M."""
+    for power, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if tick >= power:
+            return f"{tick / power:g}{letter}"
+    return f"{tick:g}" if tick >= 1e-4 else _scientific(tick, 1)
+
+
 def tick_labels(ticks: Sequence[float], percent: bool = False, prefix: str = "") -> list[str]:
     """Labels with just the decimals that tell the ticks apart."""
     if not ticks:

@@ -47,7 +47,8 @@ def _extents(series: Sequence[Series]) -> list[Extent]:
 
 def _label(spec: ChartSpec, series: Series, extent: Extent) -> str:
     chosen = series is spec.limit and not spec.percent
-    largest = max(max(abs(one.low), abs(one.high)) for one in _extents(spec.series))
+    # On a logarithmic axis lines end at values too far apart for the decimals of one to suit the other.
+    largest = 0.0 if spec.log_y else max(max(abs(one.low), abs(one.high)) for one in _extents(spec.series))
     value = axes.format_setting(extent.last) if chosen else axes.format_value(extent.last, spec.percent, largest)
     return f"{visible(series.name)} {value}".strip()
 
@@ -68,9 +69,10 @@ def plot_area(spec: ChartSpec, header: float, gutter: float) -> Plot:
     )
     if not x_high > x_low:
         x_low, x_high = x_low, x_low + 1.0
-    y_low, y_high = _y_range(spec)
+    y_low, y_high = _log_y_range(spec) if spec.log_y else _y_range(spec)
     bottom = spec.height - BOTTOM
-    return Plot(LEFT, min(header, bottom - 20), spec.width - PADDING - gutter, bottom, x_low, x_high, y_low, y_high)
+    right = spec.width - PADDING - gutter
+    return Plot(LEFT, min(header, bottom - 20), right, bottom, x_low, x_high, y_low, y_high, spec.log_x, spec.log_y)
 
 
 def _y_range(spec: ChartSpec) -> tuple[float, float]:
@@ -85,6 +87,13 @@ def _y_range(spec: ChartSpec) -> tuple[float, float]:
         low, high = low - (0.0 if spec.from_zero and low == 0 else room), high + room
     room = 0.06 * (high - low)
     return (low if spec.from_zero and low == 0 else low - room), high + room
+
+
+def _log_y_range(spec: ChartSpec) -> tuple[float, float]:
+    extents = _extents(spec.lines())
+    low, high = min((one.low for one in extents), default=1.0), max((one.high for one in extents), default=10.0)
+    room = max(high / low, 2.0) ** 0.06
+    return low / room, high * room
 
 
 # ---- layers, back to front
@@ -136,8 +145,14 @@ def _rounds(spec: ChartSpec, plot: Plot) -> str:
 
 def _grid_lines(spec: ChartSpec, plot: Plot) -> str:
     parts = []
-    ticks = axes.nice_ticks(plot.y_low, plot.y_high, max(2, round((plot.bottom - plot.top) / 38)))
-    for tick, label in zip(ticks, axes.tick_labels(ticks, spec.percent), strict=True):
+    room = max(2, round((plot.bottom - plot.top) / 38))
+    if spec.log_y:
+        ticks = axes.log_ticks(plot.y_low, plot.y_high, room)
+        labels = [axes.log_label(tick) for tick in ticks]
+    else:
+        ticks = axes.nice_ticks(plot.y_low, plot.y_high, room)
+        labels = axes.tick_labels(ticks, spec.percent)
+    for tick, label in zip(ticks, labels, strict=True):
         y = px(plot.y(tick))
         parts.append(f'<line class="grid" x1="{px(plot.left)}" x2="{px(plot.right)}" y1="{y}" y2="{y}"/>')
         parts.append(_text(plot.left - 8, plot.y(tick) + 4, label, "tick", "end"))
@@ -147,10 +162,15 @@ def _grid_lines(spec: ChartSpec, plot: Plot) -> str:
 def _x_axis(spec: ChartSpec, plot: Plot) -> str:
     base, low = px(plot.bottom), plot.bottom + 17
     parts = [f'<line class="axis" x1="{px(plot.left)}" x2="{px(plot.right)}" y1="{base}" y2="{base}"/>']
-    whole = all(one.whole for one in _extents(spec.series))
-    ticks = axes.nice_ticks(plot.x_low, plot.x_high, max(2, round((plot.right - plot.left) / 60)), whole)
+    room = max(2, round((plot.right - plot.left) / 60))
+    if spec.log_x:
+        ticks = axes.log_ticks(plot.x_low, plot.x_high, room)
+        labels = [axes.log_label(tick) for tick in ticks]
+    else:
+        ticks = axes.nice_ticks(plot.x_low, plot.x_high, room, all(one.whole for one in _extents(spec.series)))
+        labels = axes.tick_labels(ticks, prefix=spec.x_prefix)
     free_from = plot.right + 10
-    for tick, label in zip(ticks, axes.tick_labels(ticks, prefix=spec.x_prefix), strict=True):
+    for tick, label in zip(ticks, labels, strict=True):
         x = px(plot.x(tick))
         parts.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{base}" y2="{px(plot.bottom + 4)}"/>')
         parts.append(_text(plot.x(tick), low, label, "tick", "middle"))

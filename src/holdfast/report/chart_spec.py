@@ -118,7 +118,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class ChartSpec:
-    """Everything that a chart shows; `subtitle` says how to read it."""
+    """Everything that a chart shows; `subtitle` says how to read it. A logarithmic axis is for values above 0."""
 
     title: str
     subtitle: str = ""
@@ -132,6 +132,8 @@ class ChartSpec:
     limit: Series | None = None
     percent: bool = False
     from_zero: bool = False
+    log_x: bool = False
+    log_y: bool = False
     x_range: tuple[float, float] | None = None
     width: float = 430.0
     height: float = 270.0
@@ -148,7 +150,7 @@ class ChartSpec:
 
 @dataclass(frozen=True)
 class Plot:
-    """The rectangle that data is drawn in, and the two linear scales onto it."""
+    """The rectangle that data is drawn in, and the two scales onto it."""
 
     left: float
     top: float
@@ -158,9 +160,18 @@ class Plot:
     x_high: float
     y_low: float
     y_high: float
+    log_x: bool = False
+    log_y: bool = False
 
     def x(self, value: float) -> float:
-        return self.left + (value - self.x_low) / (self.x_high - self.x_low) * (self.right - self.left)
+        return self.left + _share(value, self.x_low, self.x_high, self.log_x) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        return self.bottom - (value - self.y_low) / (self.y_high - self.y_low) * (self.bottom - self.top)
+        return self.bottom - _share(value, self.y_low, self.y_high, self.log_y) * (self.bottom - self.top)
+
+
+def _share(value: float, low: float, high: float, log: bool) -> float:
+    """How far a value is on the way from low to high."""
+    if log:
+        value, low, high = math.log10(value), math.log10(low), math.log10(high)
+    return (value - low) / (high - low)
