@@ -96,6 +96,7 @@ def side_facts(driver: Driver, flops: Any, peak: float) -> dict[str, Any]:
         "mean_length": mean_length(reports),
         "response_tokens_per_second": median(r.response_tokens / r.seconds for r in reports),
         "threads": driver.facts["threads"],
+        # Weights are mapped from their file and only counted once they are touched, so `loaded` may miss them.
         "memory": {
             "imported": driver.facts["memory_imported"],
             "loaded": driver.facts["memory_loaded"],
@@ -123,12 +124,12 @@ def show(cases: Mapping[str, Any]) -> None:
                     *(f"{facts['phases'][p]:.2f}" for p in PHASES),
                     f"{facts['mean_length']:.1f}",
                     f"{share['sample']:.0%} {share['update']:.0%}",
-                    f"{mebibytes(memory['peak'])} +{mebibytes(memory['peak'] - memory['loaded'])}",
+                    f"{mebibytes(memory['peak'])} +{mebibytes(memory['peak'] - memory['imported'])}",
                     "" if ratio is None else f"{Spread(**ratio['headline'])}{'' if ratio['lengths_agree'] else '*'}",
                 ]
             )
     columns = ["case", "side", "s", *PHASES, "tokens", "of peak", "MiB", "times as fast"]
     show_table("An iteration, in seconds", columns, rows, left=2)
     print("\ntokens: mean answer. of peak: share of the matrix-product peak, sampling and update.")
-    print("MiB: peak of the process, and what of it came after loading. times as fast: median [quartiles];")
+    print("MiB: peak of the process, and what of it came after imports. times as fast: median [quartiles];")
     print("* by time per answer token, because the sides' answers differ in length by more than 5%.")

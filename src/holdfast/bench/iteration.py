@@ -77,10 +77,10 @@ def show(cases: dict[str, Any]) -> None:
                 *(f"{case['phases'][p]['median']:.2f} {case['phases'][p]['median'] / total:4.0%}" for p in PHASES),
                 f"{case['tokens_per_second']:.0f}",
                 f"{case['mean_length']:.1f}",
-                f"{mebibytes(case['memory']['peak'])} +{mebibytes(case['memory']['peak'] - case['memory']['loaded'])}",
+                f"{mebibytes(case['memory']['peak'])} +{mebibytes(case['memory']['peak'] - case['memory']['imported'])}",
             ]
         )
     columns = ["case", "seconds", *PHASES, "tokens/s", "tokens", "MiB"]
     show_table(f"A step of {SAMPLES} answers", columns, rows)
-    print("\ntokens: mean answer. MiB: peak of the process, and what of it came after loading.")
+    print("\ntokens: mean answer. MiB: peak of the process, and what of it came after imports.")
     print("Medians [quartiles] of the turns.")
