@@ -115,7 +115,7 @@ def show(cases: Mapping[str, Any]) -> None:
     for name, case in cases.items():
         for side, facts in case["sides"].items():
             ratio = case["ratios"].get(side)
-            memory, share = facts["memory"], facts["share_of_peak"]
+            share = facts["share_of_peak"]
             rows.append(
                 [
                     name if side == next(iter(case["sides"])) else "",
@@ -124,7 +124,7 @@ def show(cases: Mapping[str, Any]) -> None:
                     *(f"{facts['phases'][p]:.2f}" for p in PHASES),
                     f"{facts['mean_length']:.1f}",
                     f"{share['sample']:.0%} {share['update']:.0%}",
-                    f"{mebibytes(memory['peak'])} +{mebibytes(memory['peak'] - memory['imported'])}",
+                    mebibytes(facts["memory"]),
                     "" if ratio is None else f"{Spread(**ratio['headline'])}{'' if ratio['lengths_agree'] else '*'}",
                 ]
             )

@@ -77,7 +77,7 @@ def show(cases: dict[str, Any]) -> None:
                 *(f"{case['phases'][p]['median']:.2f} {case['phases'][p]['median'] / total:4.0%}" for p in PHASES),
                 f"{case['tokens_per_second']:.0f}",
                 f"{case['mean_length']:.1f}",
-                f"{mebibytes(case['memory']['peak'])} +{mebibytes(case['memory']['peak'] - case['memory']['imported'])}",
+                mebibytes(case["memory"]),
             ]
         )
     columns = ["case", "seconds", *PHASES, "tokens/s", "tokens", "MiB"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -20,5 +20,6 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     Console(width=WIDTH).print(table)
 
 
-def mebibytes(count: float) -> str:
-    return f"{count / 2**20:.0f}"
+def mebibytes(memory: Mapping[str, int]) -> str:
+    """The peak of a process, and what of it came after imports."""
+    return f"{memory['peak'] / 2**20:.0f} +{(memory['peak'] - memory['imported']) / 2**20:.0f}"
