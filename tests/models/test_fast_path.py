@@ -67,7 +67,7 @@ def rows_of(*lengths: int, seed: int = 3) -> list[list[int]]:
 PROMPTS = rows_of(1, 9, 4, 17, 1)
 PROMPTS[1][2] = PROMPTS[3][0] = 0  # the padding token as a word of its own, whose embedding never learns
 RESPONSES = rows_of(6, 1, 12, 3, 20, seed=50)
-# In the order that makes three groups of like length for attention.
+# Longest first, as micro-batches come.
 ORDER = sorted(range(5), key=lambda i: -len(PROMPTS[i]) - len(RESPONSES[i]))
 BATCH = take_rows(PROMPTS, RESPONSES, [i for i in ORDER for _ in range(6)], 0, "cpu")
 
@@ -237,12 +237,15 @@ def test_packed_rows_are_read_out_at_their_last_positions() -> None:
     packed = Packed.of([[5, 6, 7], [8], [9, 10]], [2, 1, 1])
     assert packed.ids_S.tolist() == [5, 6, 7, 8, 9, 10]
     assert packed.positions_S.tolist() == [0, 1, 2, 0, 0, 1]
-    assert packed.read_out_N.tolist() == [1, 2, 3, 5]
-    assert packed.everything[0].query_N.tolist() == list(range(6))
+    assert packed.wanted.query_N.tolist() == [1, 2, 3, 5]
+    assert packed.everything.query_N.tolist() == list(range(6))
 
 
-def test_rows_of_like_length_share_a_group() -> None:
-    lengths = [40] * 9 + [31] * 9 + [29] * 3 + [8] * 9
+def test_chunks_are_whole_rows_of_about_the_same_work() -> None:
+    lengths = [40, 30, 30, 20, 20, 10, 10, 200]
     packed = Packed.of([[2] * n for n in lengths], [1] * len(lengths))
-    # 31 is within three quarters of 40; 29 and 8 are not, and the three of 29 are too few for a group of their own.
-    assert packed.groups == [slice(0, 18), slice(18, 26), slice(26, 30)]
+    chunks = packed.chunks(100)
+    assert [chunk.lengths for chunk in chunks] == [(40, 30, 30), (20, 20, 10, 10), (200,)]
+    assert all(chunk.tokens == sum(chunk.lengths) for chunk in chunks)
+    assert packed.chunks(1000) == [packed]
+    assert packed.chunks(100) is chunks, "made once for all models"

@@ -143,7 +143,7 @@ def test_operations_of_a_step(tokens: Tokens) -> None:
     rows = [len(p) + len(r) for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
     needed += _attention([n - 1 for n in rows], rollout.lengths, 2 + 3 * EPOCHS) + _attention(rows, [1] * ROWS, MEMBERS)
     assert counted.flops > needed
-    assert counted.flops < 1.09 * needed, counted.flops / needed
+    assert counted.flops < 1.13 * needed, counted.flops / needed
     assert counted.kernels < 2_600, counted.kernels
     assert counted.bytes < 115e6, counted.bytes
 

@@ -15,6 +15,9 @@ from torch.nn import functional
 
 from holdfast.models.fast.folding import Folded
 
+# Numbers of a matrix that are worked on together, so that they are still near when they are read again.
+CACHED = 1 << 20
+
 
 def length(x_SI: Tensor, floor: Tensor) -> Tensor:
     """sqrt(|x|^2 + floor^2), with floor^2 = I eps: what an RMS norm divides by, up to the sqrt(I) in the weights."""
@@ -127,22 +130,37 @@ class TokenLogProbs(Function):
 
     @staticmethod
     def forward(ctx: Any, hidden_NI: Tensor, weight_VI: Tensor, target_N: Tensor, temperature: float) -> Tensor:
-        scores_NV = hidden_NI @ weight_VI.t()
-        if temperature != 1.0:
-            scores_NV.div_(temperature)
-        scores_NV.sub_(scores_NV.amax(-1, keepdim=True))
-        picked_N = scores_NV.gather(-1, target_N[:, None]).squeeze(-1)
-        total_N = scores_NV.exp_().sum(-1)
+        powers_NV = hidden_NI.new_empty(hidden_NI.shape[0], weight_VI.shape[0])
+        total_N, picked_N = hidden_NI.new_empty(2, hidden_NI.shape[0])
+        for rows in _slices(powers_NV):
+            scores_NV = torch.mm(hidden_NI[rows], weight_VI.t(), out=powers_NV[rows])
+            if temperature != 1.0:
+                scores_NV.div_(temperature)
+            scores_NV.sub_(scores_NV.amax(-1, keepdim=True))
+            picked_N[rows] = scores_NV.gather(-1, target_N[rows, None]).squeeze(-1)
+            torch.sum(scores_NV.exp_(), -1, out=total_N[rows])
         ctx.temperature = temperature
-        ctx.save_for_backward(hidden_NI, weight_VI, target_N, scores_NV, total_N)
-        return picked_N - total_N.log()
+        ctx.save_for_backward(hidden_NI, weight_VI, target_N, powers_NV, total_N)
+        return torch.sub(picked_N, total_N.log())
 
     @staticmethod
     def backward(ctx: Any, d_N: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         hidden_NI, weight_VI, target_N, powers_NV, total_N = ctx.saved_tensors
         d_N = d_N / ctx.temperature
-        # Into the memory of the forward pass: nothing reads it again.
-        d_NV = powers_NV.mul_((-d_N / total_N)[:, None])
-        d_NV.scatter_add_(-1, target_N[:, None], d_N[:, None])
-        dweight_VI = d_NV.t() @ hidden_NI if ctx.needs_input_grad[1] else None
-        return d_NV @ weight_VI, dweight_VI, None, None
+        dhidden_NI = torch.empty_like(hidden_NI)
+        dweight_VI = torch.zeros_like(weight_VI) if ctx.needs_input_grad[1] else None
+        for rows in _slices(powers_NV):
+            # Into the memory of the forward pass: nothing reads it again.
+            d_NV = powers_NV[rows].mul_((-d_N[rows] / total_N[rows])[:, None])
+            d_NV.scatter_add_(-1, target_N[rows, None], d_N[rows, None])
+            torch.mm(d_NV, weight_VI, out=dhidden_NI[rows])
+            if dweight_VI is not None:
+                dweight_VI.addmm_(d_NV.t(), hidden_NI[rows])
+        return dhidden_NI, dweight_VI, None, None
+
+
+def _slices(x_NV: Tensor) -> list[slice]:
+    """Rows that fit the caches together, on a CPU."""
+    rows, columns = x_NV.shape
+    size = max(64, CACHED // columns) if x_NV.device.type == "cpu" else rows
+    return [slice(start, start + size) for start in range(0, rows, size)]

@@ -23,12 +23,26 @@ from holdfast.models.fast.trunk import FastTrunk
 HEADROOM = 64
 
 
+class _LayerCache:
+    """One layer's weights the way a product wants them, and its part of the cache for the rows still going."""
+
+    def __init__(self, layer: FoldedLayer) -> None:
+        self.qkv, self.qkv_bias = layer.qkv.weight_OI.t(), layer.qkv.bias_O
+        self.o, self.gate_up, self.down = (m.weight_OI.t() for m in (layer.o, layer.gate_up, layer.down))
+
+    def hold(self, keys_BKDT: Tensor, values_BKTD: Tensor, rows: int) -> None:
+        """Views for the first `rows` rows: made when that number changes and not at every token."""
+        self.keys_AKDT, self.values_AKTD = keys_BKDT[:rows], values_BKTD[:rows]
+        self.keys_flat, self.values_flat = self.keys_AKDT.flatten(0, 1), self.values_AKTD.flatten(0, 1)
+
+
 class Decoder:
     """Rows being decoded by one trunk. `prefill` reads the prompts, `step` one more token for each row."""
 
     def __init__(self, trunk: FastTrunk, prompts: list[list[int]], longest: int) -> None:
         a = self.architecture = trunk.architecture
-        self.trunk, self.layers = trunk, trunk.weights.current()
+        self.trunk = trunk
+        self.layers = [_LayerCache(layer) for layer in trunk.weights.current()]
         self.rows, self.column, self.last = len(prompts), max(len(p) for p in prompts), longest
         device = a.norm.device
         lengths_B = torch.tensor([len(p) for p in prompts], device=device)
@@ -46,10 +60,15 @@ class Decoder:
         self.keys_LBKDT = a.norm.new_empty(depth, self.rows, a.kv_heads, a.head_dim, columns)
         self.values_LBKTD = a.norm.new_empty(depth, self.rows, a.kv_heads, columns, a.head_dim)
         if self.padded:
-            hidden_BT = torch.arange(columns, device=a.norm.device)[None] < self.padding_B[:, None]
+            hidden_BT = torch.arange(columns, device=a.norm.device)[None] < self.padding_B[: self.rows, None]
             mask_BT = torch.zeros_like(hidden_BT, dtype=a.norm.dtype).masked_fill_(hidden_BT, float("-inf"))
             self.mask_BK1T = mask_BT[:, None, None].repeat(1, a.kv_heads, 1, 1)
         self.headroom = headroom
+        self._hold()
+
+    def _hold(self) -> None:
+        for depth, layer in enumerate(self.layers):
+            layer.hold(self.keys_LBKDT[depth], self.values_LBKTD[depth], self.rows)
 
     def prefill(self) -> Tensor:
         """hidden_BI of the last prompt token of every row; keys and values of all tokens go into the cache."""
@@ -63,38 +82,36 @@ class Decoder:
             self.keys_LBKDT[..., : self.column].zero_()
             self.values_LBKTD[..., : self.column, :].zero_()
         x_SI = a.embedding.index_select(0, packed.ids_S)
-        for depth, layer in enumerate(self.layers):
-            qkv_SE = layer.qkv(x_SI / length(x_SI, self.floor))
+        for layer in self.layers:
+            qkv_SE = self._project(x_SI, layer)
             answers_SE = attention_rows(qkv_SE, layout, turns_SC)
             k_SKD, v_SKD = qkv_SE.view(-1, a.heads, a.head_dim)[:, a.q_heads :].chunk(2, 1)
-            self.keys_LBKDT[depth][row_S, :, :, column_S] = k_SKD
-            self.values_LBKTD[depth][row_S, :, column_S] = v_SKD
+            layer.keys_AKDT[row_S, :, :, column_S] = k_SKD
+            layer.values_AKTD[row_S, :, column_S] = v_SKD
             x_SI = self._after_attention(x_SI, answers_SE, layer)
-        return self._norm(x_SI.index_select(0, packed.read_out_N))
+        return self._norm(x_SI.index_select(0, packed.wanted.query_N))
 
     def step(self, tokens_A: Tensor) -> Tensor:
         """hidden_AI after one more token of every row still going."""
-        a, rows, column = self.architecture, self.rows, self.column
         if self.headroom == 0:
             self._grow()
+        a, rows, column = self.architecture, self.rows, self.column
         turns_AC = self.turns_TC.index_select(0, self.positions_A[:rows])
-        groups, dim, ends = a.q_heads // a.kv_heads, a.head_dim, column + 1
+        dim, ends = a.head_dim, column + 1
+        mask = self.mask_BK1T[:rows, ..., :ends].flatten(0, 1) if self.padded else None
         x_AI = a.embedding.index_select(0, tokens_A)
-        for depth, layer in enumerate(self.layers):
-            qkv_AE = layer.qkv(x_AI / length(x_AI, self.floor))
+        for layer in self.layers:
+            qkv_AE = self._project(x_AI, layer)
             turn(qkv_AE, a.q_heads + a.kv_heads, dim, turns_AC)
-            heads_AHD = qkv_AE.view(rows, a.heads, dim)
-            keys, values = self.keys_LBKDT[depth, :rows], self.values_LBKTD[depth, :rows]
-            keys[..., column] = heads_AHD[:, a.q_heads : a.q_heads + a.kv_heads]
-            values[..., column, :] = heads_AHD[:, a.q_heads + a.kv_heads :]
-            q = heads_AHD[:, : a.q_heads].reshape(rows * a.kv_heads, groups, dim)
-            keys = keys.view(-1, dim, keys.shape[-1])[..., :ends]
-            if self.padded:
-                mask = self.mask_BK1T[:rows, ..., :ends].flatten(0, 1)
-                shares = torch.baddbmm(mask, q, keys).softmax(-1)
-            else:
-                shares = torch.bmm(q, keys).softmax(-1)
-            answers = torch.bmm(shares, values.view(-1, values.shape[-2], dim)[:, :ends])
+            q_AHD, k_AKD, v_AKD = qkv_AE.view(rows, a.heads, dim).split_with_sizes(
+                (a.q_heads, a.kv_heads, a.kv_heads), 1
+            )
+            layer.keys_AKDT.select(-1, column).copy_(k_AKD)
+            layer.values_AKTD.select(-2, column).copy_(v_AKD)
+            q = q_AHD.reshape(rows * a.kv_heads, -1, dim)
+            keys, values = layer.keys_flat.narrow(-1, 0, ends), layer.values_flat.narrow(-2, 0, ends)
+            scores = torch.bmm(q, keys) if mask is None else torch.baddbmm(mask, q, keys)
+            answers = torch.bmm(scores.softmax(-1), values)
             x_AI = self._after_attention(x_AI, answers.view(rows, -1), layer)
         self.column, self.headroom = ends, self.headroom - 1
         self.positions_A += 1
@@ -122,6 +139,7 @@ class Decoder:
             for place, row in zip(free, movers, strict=True):
                 order[place] = row
         self.rows = count
+        self._hold()
         return order
 
     def _grow(self) -> None:
@@ -130,10 +148,14 @@ class Decoder:
         self.keys_LBKDT[..., :used] = keys[:, : self.rows, ..., :used]
         self.values_LBKTD[..., :used, :] = values[:, : self.rows, :, :used]
 
-    def _after_attention(self, x: Tensor, answers: Tensor, layer: FoldedLayer) -> Tensor:
-        x.addmm_(answers, layer.o.weight_OI.t())
-        gate, up = layer.gate_up(x / length(x, self.floor)).chunk(2, -1)
-        return x.addmm_(functional.silu(gate).mul_(up), layer.down.weight_OI.t())
+    def _project(self, x: Tensor, layer: _LayerCache) -> Tensor:
+        unit = x / length(x, self.floor)
+        return unit @ layer.qkv if layer.qkv_bias is None else torch.addmm(layer.qkv_bias, unit, layer.qkv)
+
+    def _after_attention(self, x: Tensor, answers: Tensor, layer: _LayerCache) -> Tensor:
+        x.addmm_(answers, layer.o)
+        gate, up = torch.mm(x / length(x, self.floor), layer.gate_up).chunk(2, -1)
+        return x.addmm_(functional.silu(gate).mul_(up), layer.down)
 
     def _norm(self, x: Tensor) -> Tensor:
         return (x / length(x, self.floor)).mul_(self.norm_I)

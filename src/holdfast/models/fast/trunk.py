@@ -19,6 +19,10 @@ from holdfast.models.fast.blocks import AddLinear, Embed, GatedUnit, Norm, NormL
 from holdfast.models.fast.folding import Folded, FoldedLayer, FoldedWeights
 from holdfast.models.fast.packing import Packed
 
+# Tokens that go through all layers together on a CPU: enough for matrix products to be at their best, few enough for
+# the caches.
+CHUNK = 1024
+
 
 class FastTrunk:
     """The fast path of one trunk. Holds no weights of its own."""
@@ -83,6 +87,13 @@ class FastTrunk:
             layers, anchor = self.weights.for_gradients()
         else:
             layers, anchor = self.weights.current(), a.norm.new_zeros(())
+        # Some rows at a time through all layers: what one step writes is still near when the next one reads it.
+        chunks = packed.chunks(CHUNK) if a.norm.device.type == "cpu" else [packed]
+        hidden = [self._pass(chunk, layers, anchor) for chunk in chunks]
+        return hidden[0] if len(hidden) == 1 else torch.cat(hidden)
+
+    def _pass(self, packed: Packed, layers: list[FoldedLayer], anchor: Tensor) -> Tensor:
+        a = self.architecture
         turns_SC = self.turns(max(packed.lengths)).index_select(0, packed.positions_S)
         x_SI = Embed.apply(a.embedding, packed.ids_S, a.padding, anchor)  # type: ignore[no-untyped-call]
         beside = self.layout(packed, self.beside)
@@ -100,7 +111,7 @@ class FastTrunk:
 
     def _last(self, x_SI: Tensor, layer: FoldedLayer, packed: Packed, turns_SC: Tensor) -> Tensor:
         """The last layer, where only the read-outs ask."""
-        a, query_N = self.architecture, packed.read_out_N
+        a, query_N = self.architecture, packed.wanted.query_N
         q, kv = _split(layer.qkv, a.q_heads * a.head_dim)
         x_NI = x_SI.index_select(0, query_N)
         q_NE = NormLinear.apply(x_NI, q, self.floor)  # type: ignore[no-untyped-call]
