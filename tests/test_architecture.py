@@ -34,7 +34,8 @@ MODULES = {
 # its own line or above. What stands in one pair of brackets is one part.
 ORDER = [
     [("cli",), ("web",)],
-    [("lab",), ("bench",)],
+    [("bench",)],
+    [("lab",)],
     [("export",)],
     [("report",)],
     [("assembly",)],

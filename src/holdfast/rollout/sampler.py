@@ -20,7 +20,9 @@ from transformers import DynamicCache
 from holdfast.models.fast.decoding import Decoder
 from holdfast.models.policy import Policy
 
+# Tokens of the vocabulary that are first drawn together.
 BLOCK = 64
+JUST_BELOW_ONE = 1 - 2**-52
 
 
 @dataclass(frozen=True)
@@ -71,29 +73,25 @@ def truncate_distribution(logits_AV: Tensor, top_p: float, top_k: int) -> Tensor
 def draw(powers_AV: Tensor, uniform_A: Tensor) -> Tensor:
     """Inverse-CDF sampling from weights that need not add up to 1: first a block of the vocabulary, then a token of it.
 
-    Sums of blocks are much cheaper than a running sum over the vocabulary, and give the same token.
+    Sums of blocks are much cheaper than a running sum over the vocabulary, and give the same token. The first place
+    whose running sum exceeds the wanted number is never one that adds nothing; the number is held just below the
+    total, so that rounding cannot step past the end.
     """
     vocabulary = powers_AV.shape[-1]
     blocks = -(-vocabulary // BLOCK)
     if blocks * BLOCK != vocabulary:
         powers_AV = torch.nn.functional.pad(powers_AV, (0, blocks * BLOCK - vocabulary))
     powers_AXW = powers_AV.view(-1, blocks, BLOCK)
-    edges_AX = powers_AXW.sum(-1, dtype=torch.float64).cumsum(-1)
-    wanted_A1 = uniform_A[:, None] * edges_AX[:, -1:]
-    block_A1 = _first_above(edges_AX, wanted_A1)
-    before_A1 = torch.where(block_A1 > 0, edges_AX.gather(-1, (block_A1 - 1).clamp_min(0)), 0.0)
-    rows_A = torch.arange(powers_AXW.shape[0], device=powers_AV.device)
-    cdf_AW = powers_AXW[rows_A, block_A1[:, 0]].double().cumsum(-1)
-    return (block_A1 * BLOCK + _first_above(cdf_AW, wanted_A1 - before_A1))[:, 0]
-
-
-def _first_above(cdf_AX: Tensor, wanted_A1: Tensor) -> Tensor:
-    """The first place whose running sum exceeds the wanted number: never one that adds nothing.
-
-    Held just below the total, so that rounding cannot step past the end.
-    """
-    total_A1 = cdf_AX[:, -1:]
-    return torch.searchsorted(cdf_AX, torch.minimum(wanted_A1, total_A1 * (1 - 2**-52)), right=True)
+    edges_AX = torch.zeros(len(powers_AXW), blocks + 1, dtype=torch.float64, device=powers_AV.device)
+    torch.cumsum(powers_AXW.sum(-1, dtype=torch.float64), -1, out=edges_AX[:, 1:])
+    total_A1 = edges_AX[:, -1:]
+    wanted_A1 = torch.minimum(uniform_A[:, None] * total_A1, total_A1 * JUST_BELOW_ONE)
+    block_A1 = torch.searchsorted(edges_AX, wanted_A1, right=True).sub_(1)
+    inside_A1 = wanted_A1.sub_(edges_AX.gather(-1, block_A1))
+    powers_AW = powers_AXW.gather(1, block_A1[..., None].expand(-1, -1, BLOCK)).squeeze(1)
+    cdf_AW = powers_AW.cumsum(-1, dtype=torch.float64)
+    inside_A1 = torch.minimum(inside_A1, cdf_AW[:, -1:] * JUST_BELOW_ONE)
+    return torch.searchsorted(cdf_AW, inside_A1, right=True).add_(block_A1, alpha=BLOCK).squeeze(1)
 
 
 @torch.no_grad()

@@ -75,21 +75,28 @@ class Decoder:
         a, packed = self.architecture, self.packed
         turns_SC = self.turns_TC.index_select(0, packed.positions_S)
         layout = self.trunk.layout(packed, self.trunk.beside)
-        row_S = torch.arange(self.rows, device=a.norm.device).repeat_interleave(packed.lengths_R)
-        column_S = packed.positions_S + self.padding_B.repeat_interleave(packed.lengths_R)
-        if self.padded:
-            # Nobody sees them, but a product with something that is not a number would still not be one.
-            self.keys_LBKDT[..., : self.column].zero_()
-            self.values_LBKTD[..., : self.column, :].zero_()
+        cached = self._cached_index()
         x_SI = a.embedding.index_select(0, packed.ids_S)
         for layer in self.layers:
             qkv_SE = self._project(x_SI, layer)
             answers_SE = attention_rows(qkv_SE, layout, turns_SC)
-            k_SKD, v_SKD = qkv_SE.view(-1, a.heads, a.head_dim)[:, a.q_heads :].chunk(2, 1)
-            layer.keys_AKDT[row_S, :, :, column_S] = k_SKD
-            layer.values_AKTD[row_S, :, column_S] = v_SKD
+            kv = qkv_SE.view(-1, a.head_dim).index_select(0, cached)
+            k_BKTD, v_BKTD = kv.view(2, self.rows, a.kv_heads, self.column, a.head_dim)
+            layer.keys_AKDT[..., : self.column] = k_BKTD.mT
+            layer.values_AKTD[..., : self.column, :] = v_BKTD
             x_SI = self._after_attention(x_SI, answers_SE, layer)
         return self._norm(x_SI.index_select(0, packed.wanted.query_N))
+
+    def _cached_index(self) -> Tensor:
+        """For [2, B, K, T], keys then values of prompts padded on the left: the place of each among the packed heads.
+
+        Padding repeats the first token of its row; the mask hides it.
+        """
+        a, packed = self.architecture, self.packed
+        column_T = torch.arange(self.column, device=a.norm.device)
+        token_BT = packed.starts_R[:, None] + (column_T[None] - self.padding_B[:, None]).clamp_min(0)
+        head_2K = a.q_heads + torch.arange(2 * a.kv_heads, device=a.norm.device).view(2, 1, -1, 1)
+        return (token_BT[None, :, None] * a.heads + head_2K).flatten()
 
     def step(self, tokens_A: Tensor) -> Tensor:
         """hidden_AI after one more token of every row still going."""

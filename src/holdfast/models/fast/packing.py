@@ -35,7 +35,7 @@ class Packed:
         kept = self.kept.get(tokens)
         if kept is None:
             kept = self.kept[tokens] = self._cut(tokens) if self.tokens > tokens else [self]
-        return kept  # type: ignore[no-any-return]
+        return kept
 
     def _cut(self, tokens: int) -> list[Packed]:
         # Pieces of about the same size: a small last one would be as much work to start as the others.
