@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.bench import iteration, peers, sampler, update
+from holdfast.bench import iteration, peers, sampler, scale, update
 from holdfast.cli.options import add_verb
 
-KINDS = (sampler, update, iteration, peers)
+KINDS = (sampler, update, iteration, peers, scale)
 
 DETAILS = """\
 Every kind warms up, measures in turns, prints medians with their quartiles, and writes its result as JSON.

@@ -14,7 +14,7 @@ from holdfast.preferences.schema import comparisons, labels, responses
 from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Provenance, Response
 
 KEYS_PER_QUERY = 1000  # well under every database's limit of parameters
-PAGE = 10_000  # labels read at once
+PAGE = 4000  # labels read at once
 
 _RESPONSE_COLUMNS = ("text", "policy_version", "round", "seed", "token_ids", "finished")
 _side_a = responses.alias("side_a")

@@ -1,0 +1,177 @@
+"""`holdfast bench scale`: every measurement does what it says, growth is read off the curve, results are kept."""
+
+import json
+import math
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.bench import scale_child, scale_run, scale_store
+from holdfast.bench.scale import chosen
+from holdfast.bench.scale_child import Once, Stopwatch, figures_of, measure
+from holdfast.bench.scale_curves import AREAS, RUN, STORE, Curve, Measurement, exponent
+from holdfast.bench.scale_figure import figure
+from holdfast.cli.main import main
+from holdfast.errors import HoldfastError
+
+
+def prepared(function: str, directory: Path, n: int) -> AbstractContextManager[Any]:
+    module, _, name = function.partition(":")
+    prepare: AbstractContextManager[Any] = getattr({"scale_store": scale_store, "scale_run": scale_run}[module], name)(
+        directory, n
+    )
+    return prepare
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale_child, "MOST_REPEATS", 1)
+
+
+@pytest.mark.usefixtures("once")
+def test_the_store_is_measured_with_so_many_labels(tmp_path: Path) -> None:
+    for measurement in STORE.measurements:
+        figures = figures_of(prepared(measurement.function, tmp_path, 400))
+        assert figures["seconds"] > 0, measurement.name
+        if measurement.name == "add labels":
+            with scale_store.open_store(tmp_path) as store:
+                assert store.counts().labels == 400
+                assert store.unlabelled() == []
+    # A round asked and two refreshed on top: 200 labels each.
+    with scale_store.open_store(tmp_path) as store:
+        assert store.counts().labels == 400 + 3 * scale_store.PER_ROUND
+    assert len((tmp_path / "labels.jsonl").read_text().splitlines()) > 350
+
+
+@pytest.mark.usefixtures("once")
+def test_a_run_is_measured_with_so_many_steps(tmp_path: Path) -> None:
+    found = {m.name: figures_of(prepared(m.function, tmp_path, 30)) for m in RUN.measurements}
+    run = tmp_path / "run"
+    # The last measurement writes one more step.
+    assert [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()] == [*range(1, 32)]
+    assert found["report"]["bytes"] == (tmp_path / "report.html").stat().st_size
+    assert (run / "checkpoints" / "round-0003" / "ledger.safetensors").is_file()
+
+
+@pytest.mark.usefixtures("once")
+def test_versions_are_saved_on_top_of_others(tmp_path: Path) -> None:
+    figures_of(scale_run.save_version(tmp_path, 3))
+    assert sorted(path.name for path in (tmp_path / "rewards").iterdir()) == [f"v{n:05d}" for n in range(5)]
+
+
+def test_comparisons_are_the_same_each_time() -> None:
+    assert scale_store.comparisons(150, 250) == scale_store.comparisons(0, 300)[150:250]
+    assert len({c.id for c in scale_store.comparisons(0, 1000)}) == 1000
+    assert {c.round for c in scale_store.comparisons(0, 1000)} == set(range(5))
+
+
+def test_a_process_of_its_own_measures_and_says_what_went_wrong(tmp_path: Path) -> None:
+    figures = measure("holdfast.bench.scale_store:add_comparisons", tmp_path, 50)
+    assert figures.keys() == {"seconds", "processor", "memory"}
+    with scale_store.open_store(tmp_path) as store:
+        assert store.counts().comparisons == 50
+    with pytest.raises(HoldfastError, match=r"scale_store:nonsense at 3 failed: .*nonsense"):
+        measure("holdfast.bench.scale_store:nonsense", tmp_path, 3)
+
+
+def test_work_that_cannot_be_repeated_is_done_once() -> None:
+    calls: list[int] = []
+
+    class Work:
+        def __enter__(self) -> Once:
+            return Once(lambda: calls.append(1))
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+    figures_of(Work())
+    assert calls == [1]
+
+
+def test_work_that_times_itself_is_believed() -> None:
+    class Work:
+        def __enter__(self) -> Any:
+            return lambda: {"seconds": 2.0, "processor": 1.5, "bytes": 7}
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+    assert figures_of(Work()) | {"memory": 0.0} == {"seconds": 2.0, "processor": 1.5, "bytes": 7, "memory": 0.0}
+
+
+def test_a_stopwatch_adds_up() -> None:
+    watch = Stopwatch()
+    for _ in range(3):
+        with watch:
+            sum(range(100_000))
+    assert watch.processor > 0
+    assert watch.figures() == {"seconds": watch.seconds, "processor": watch.processor}
+
+
+def test_the_exponent_is_of_the_upper_half() -> None:
+    sizes = [10, 100, 1000, 10_000]
+    assert exponent(sizes, [5.0, 5.0, 1.0, 100.0]) == pytest.approx(2.0)
+    assert exponent(sizes, [n * math.log(n) for n in sizes]) == pytest.approx(1.125, abs=0.001)
+    assert exponent([10, 20], [3.0, 3.0]) == pytest.approx(0.0)
+    assert exponent([10], [3.0]) is None
+    assert exponent(sizes, [0.0] * 4) is None
+
+
+def curve(values: list[float], why: str = "") -> Curve:
+    made = Curve(Measurement("store", "reading", "x:y", "it reads", "whole", why))
+    for n, value in zip((10, 100, 1000, 10_000), values, strict=True):
+        made.add(n, {"seconds": 99.0, "processor": value, "memory": 1e6})
+    return made
+
+
+def test_what_is_steep_gets_a_sentence() -> None:
+    assert curve([1.0, 10.0, 100.0, 1000.0]).note() == ""
+    steep = curve([1.0, 10.0, 100.0, 10_000.0], "Pairs are compared.")
+    assert steep.exponents() == {"time": pytest.approx(2.0), "memory": pytest.approx(0.0)}
+    assert steep.note() == "reading: time grows as n^2.00. Pairs are compared."
+    assert "not known" in curve([1.0, 10.0, 100.0, 10_000.0]).note()
+
+
+def test_the_figure_has_two_charts_for_each_panel() -> None:
+    svg = figure([(STORE, [curve([1.0, 10.0, 100.0, 1000.0])])])
+    assert svg.count('class="title"') == 2
+    assert "Work on the whole store: time" in svg
+    assert "Work on the whole store: memory" in svg
+
+
+def test_only_names_what_is_measured() -> None:
+    assert [area.name for area in chosen(None)] == [area.name for area in AREAS]
+    assert [area.name for area in chosen("store")] == ["store"]
+    (run,) = chosen("report")
+    assert [m.name for m in run.measurements] == ["make", "report"]
+    with pytest.raises(HoldfastError, match="give some of store"):
+        chosen("stores")
+    with pytest.raises(HoldfastError, match="give some of store"):
+        chosen(",")
+
+
+def test_results_are_kept_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def made_up(function: str, directory: Path, n: int) -> dict[str, float]:
+        assert directory.is_dir()
+        more = {"bytes": 5e5} if function.endswith((":report", ":export")) else {}
+        return {"seconds": n * 2e-4, "processor": n * 1e-4, "memory": n * 1e4, **more}
+
+    monkeypatch.setattr(scale_child, "measure", made_up)
+    out, work = tmp_path / "out", tmp_path / "work"
+    out.mkdir()
+    assert main(["bench", "scale", "--quick", "--out", str(out), "--work", str(work)]) == 0
+    printed = capsys.readouterr().out
+    assert "labelled()" in printed
+    assert "report, bytes at 60: 500,000, n^0.00" in printed
+    kept = json.loads((out / "scale.json").read_text())
+    store = next(area for area in kept["areas"] if area["name"] == "store")
+    assert store["curves"]["labelled()"]["n"] == [200, 400]
+    assert store["curves"]["labelled()"]["exponents"] == {"time": 1.0, "memory": 1.0}
+    assert "make" not in kept["areas"][1]["curves"]
+    assert (out / "scale.svg").read_text().startswith("<svg")
+    assert list((work / "scale").iterdir()) == [], "what was measured is removed"
+    assert main(["bench", "scale", "--out", str(tmp_path / "nowhere")]) == 2
