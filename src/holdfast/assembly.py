@@ -25,7 +25,7 @@ from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
 from holdfast.control.schedule import LearningRate
 from holdfast.control.triggers import RefreshTriggers
-from holdfast.cores import CORES, available
+from holdfast.cores import CORES, available, keep_freed_memory
 from holdfast.errors import HoldfastError
 from holdfast.loop import Observer, OnlineLoop, sampling_of
 from holdfast.models.codec import Codec, plain_text
@@ -99,12 +99,13 @@ def gather(
 
 
 def set_up_torch(config: Config) -> None:
-    """Device and determinism."""
+    """Device, determinism and memory."""
     try:
         # There and back: a device may exist and still hold no numbers.
         torch.zeros(1, device=config.run.device).cpu()
     except (RuntimeError, AssertionError) as error:
         raise HoldfastError(f"run.device is {config.run.device!r}, which torch cannot use here; try cpu.") from error
+    keep_freed_memory()
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Nothing here reads memory it has not written, so filling fresh tensors first would only cost time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

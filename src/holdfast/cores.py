@@ -7,6 +7,7 @@ results come back in the order of the pieces, so that the same cut gives the sam
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -33,6 +34,28 @@ def available() -> int:
         if quota != "max":
             allowed = min(allowed, max(1, int(quota) // int(period)))
     return allowed
+
+
+# Parameters of glibc's mallopt, and the most that its `int` arguments hold.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+AS_MUCH_AS_THERE_IS = 2**31 - 1
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep freed memory for the next tensor instead of giving it back; whether it will.
+
+    A pass over a batch frees and asks for the same memory again and again. Given back to the system, every page of it
+    has to be handed out and cleared anew, which takes a tenth of an update and more.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return False  # not glibc: its own habits have to do
+    # One arena, because others are given back whatever is set here.
+    return all(
+        mallopt(what, to) == 1
+        for what, to in ((M_ARENA_MAX, 1), (M_MMAP_THRESHOLD, 2**30), (M_TRIM_THRESHOLD, AS_MUCH_AS_THERE_IS))
+    )
 
 
 class Cores:

@@ -21,7 +21,7 @@ from holdfast.models.fast.packing import Packed
 
 # Tokens that go through all layers together on a CPU: enough for matrix products to be at their best, few enough for
 # the caches.
-CHUNK = 1024
+CHUNK = 2048
 
 
 class FastTrunk:
