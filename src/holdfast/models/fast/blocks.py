@@ -16,7 +16,7 @@ from torch.nn import functional
 from holdfast.models.fast.folding import Folded
 
 # Numbers of a matrix that are worked on together, so that they are still near when they are read again.
-CACHED = 1 << 21
+CACHED = 1 << 22
 
 
 def length(x_SI: Tensor, floor: Tensor) -> Tensor:
