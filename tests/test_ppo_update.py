@@ -256,15 +256,26 @@ def test_nothing_has_moved_before_an_update_and_something_after() -> None:
     experience = _experience(policy, ppo)
     rollout = experience.rollout
     batches = ppo.batches(rollout)
-    assert ppo.moved(rollout, batches) == pytest.approx(0.0, abs=1e-8)
+    assert ppo.moved(rollout) == pytest.approx(0.0, abs=1e-8)
     ppo.update(experience, 0.1, 1e-2, _rng())
-    moved = ppo.moved(rollout, batches)
+    moved = ppo.moved(rollout)
     assert moved > 1e-4
     # By hand: k3 of KL(old || new), exp(-r) - 1 + r with r = log old - log new, over tokens, mean over answers.
     after_BT = response_values(policy, rollout, batches)
     r_BT = (rollout.logprobs_BT - after_BT).double()
     expected = (((-r_BT).exp() - 1 + r_BT) * rollout.mask_BT).sum(1).mean()
     assert moved == pytest.approx(float(expected), rel=1e-3)
+
+
+def test_the_move_is_measured_on_as_many_answers_as_are_asked_for() -> None:
+    policy, ppo = _setup()
+    rollout = _roll(policy, sequences(12, 2, 5, seed=3))
+    torch.nn.init.normal_(policy.lm.get_output_embeddings().weight, generator=_rng())
+    after_BT = response_values(policy, rollout, ppo.batches(rollout))
+    kl_B = ((after_BT - rollout.logprobs_BT).exp() - 1 - (after_BT - rollout.logprobs_BT)) * rollout.mask_BT
+    for answers, rows in ((0, slice(None)), (4, slice(None, None, 3)), (50, slice(None))):
+        ppo.kl = KLConfig(step_answers=answers)
+        assert ppo.moved(rollout) == pytest.approx(float(kl_B.sum(1)[rows].mean()), rel=1e-3), answers
 
 
 @pytest.mark.parametrize("critic", [False, True])

@@ -134,10 +134,15 @@ class PPO:
             return response_values(self.critic, rollout, batches)
         return torch.zeros_like(rollout.logprobs_BT) if rollout.values_BT is None else rollout.values_BT
 
-    def moved(self, rollout: Rollout, batches: list[MicroBatch]) -> float:
-        """KL(policy before the update || policy after it) in nats per answer, by k3 on the step's answers."""
-        after_BT = response_values(self.policy, rollout, batches, self.temperature)
-        kl_BT = kl_estimate(rollout.logprobs_BT, after_BT, "k3") * rollout.mask_BT
+    def moved(self, rollout: Rollout) -> float:
+        """KL(policy before the update || policy after it) in nats per answer, by k3 on some of the step's answers.
+
+        It is one more pass over them, so it takes as many as the ledger needs and no more, spread over the step.
+        """
+        count = len(rollout.prompts)
+        rows = list(range(0, count, max(1, count // (self.kl.step_answers or count))))
+        after_BT = response_values(self.policy, rollout, self.batches(rollout, rows), self.temperature)
+        kl_BT = kl_estimate(rollout.logprobs_BT[rows], after_BT[rows], "k3") * rollout.mask_BT[rows]
         kl = float(kl_BT.sum(1).mean())
         if not math.isfinite(kl):
             raise NonFiniteStep("the KL of the update is not a number")
@@ -150,7 +155,7 @@ class PPO:
         weights = [p.detach().clone() for p in self.parameters]
         moments, settings = optimiser_snapshot(self.optimiser)
         try:
-            return self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout, batches)
+            return self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)
         except NonFiniteStep:
             with torch.no_grad():
                 for parameter, before in zip(self.parameters, weights, strict=True):

@@ -21,7 +21,7 @@ MIB = 2**20
 
 def report(seconds: float, tokens: int = 10, samples: int = 2, memory: int = 100 * MIB) -> Report:
     phases = {"sample": seconds / 4, "score": seconds / 4, "update": seconds / 2}
-    return Report(seconds, seconds, phases, [(6, tokens)] * samples, memory)
+    return Report(seconds, seconds, phases, phases, [(6, tokens)] * samples, memory)
 
 
 def side(name: str, reports: Sequence[Report]) -> Driver:

@@ -30,8 +30,8 @@ while True:
         break
     n += 1
     print("a library says", n)
-    wire.done({{"seconds": n, "cpu_seconds": n / 2, "phases": {{"sample": n}}, "lengths": [[2, n], [3, 4]],
-               "peak_memory": 10 * n}})
+    wire.done({{"seconds": n, "cpu_seconds": n / 2, "phases": {{"sample": n}}, "cpu_phases": {{}},
+               "lengths": [[2, n], [3, 4]], "peak_memory": 10 * n}})
     if n == 3:
         raise RuntimeError("no more of this.")
 """

@@ -81,7 +81,9 @@ class Step:
         ensemble = Ensemble([RewardModel(trunk_of(lm), k) for k in range(MEMBERS)], PAD, 10**6)
         ensemble.means, ensemble.sds = (0.0,) * MEMBERS, (1.0,) * MEMBERS
         self.rewarding = Rewarding(ensemble, RewardConfig(), _no_answers)
-        self.ppo = PPO(self.policy, None, PPOConfig(epochs=EPOCHS, minibatches=1), KLConfig(), 1.0, 10**6, PAD)
+        self.ppo = PPO(
+            self.policy, None, PPOConfig(epochs=EPOCHS, minibatches=1), KLConfig(step_answers=0), 1.0, 10**6, PAD
+        )
         self.prompts = sequences(ROWS, 3, 14, seed=8)
         self.rng = torch.Generator().manual_seed(0)
 
@@ -112,6 +114,11 @@ def test_only_the_tokens_that_are_needed_go_through_a_trunk(tokens: Tokens) -> N
     predict, score = (prompts + responses - ROWS, responses), (prompts + responses, ROWS)
     # Reference, members, the epochs of the update, and how far it moved.
     assert tokens.packed == [predict, *[score] * MEMBERS, *[predict] * EPOCHS, predict]
+    tokens.packed.clear()
+    work.ppo.kl = KLConfig(step_answers=ROWS // 4)
+    work.ppo.moved(rollout)
+    (some,) = tokens.packed
+    assert some[1] == sum(rollout.lengths[::4])
 
 
 def _linear(tokens: int, read_out: int, passes: int) -> int:

@@ -182,6 +182,9 @@ class KLConfig:
     budget_per_1000_labels: float = setting(2.0, "budget: KL added by each thousand labels", low=0.0)
     budget_ceiling: float = setting(12.0, "budget: never more than this", above=0.0)
     hard_limit: float = setting(0.0, "KL to the reference that ends a round early; 0 for none", low=0.0)
+    step_answers: int = setting(
+        16, "answers of a step on which the KL of its update is measured, for the ledger; 0 for all", low=0
+    )
     placement: Literal["reward", "loss"] = setting("reward", "KL is taken off the reward or added to the loss")
     estimator: Literal["k1", "k2", "k3"] = setting("k1", "estimator of the KL that is penalised")
 
