@@ -11,6 +11,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from holdfast.bench.cases import PEER, Case
+from holdfast.bench.drivers.wire import PHASES
 from holdfast.bench.flops import FORWARD, model_flops
 from holdfast.bench.line import Driver, Report
 from holdfast.bench.measure import Spread, ratios
@@ -18,7 +19,6 @@ from holdfast.bench.ours import Job
 from holdfast.bench.tables import mebibytes, show_table
 from holdfast.errors import HoldfastError
 
-PHASES = ("sample", "score", "update")
 # Answers are drawn at random on both sides; further apart than this, an iteration is not the same work.
 LENGTHS_AGREE = 0.05
 
@@ -92,6 +92,7 @@ def side_facts(driver: Driver, flops: Any, peak: float) -> dict[str, Any]:
         # Much less than the clock's on one core means that something else was using it.
         "cpu_seconds": asdict(Spread.of([r.cpu_seconds for r in reports])),
         "phases": {p: median(r.phases[p] for r in reports) for p in PHASES},
+        "cpu_phases": {p: median(r.cpu_phases[p] for r in reports) for p in PHASES},
         "share_of_peak": {p: median(s[p] for s in shares) for p in ("sample", "update")},
         "mean_length": mean_length(reports),
         "response_tokens_per_second": median(r.response_tokens / r.seconds for r in reports),

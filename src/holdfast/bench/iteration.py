@@ -6,9 +6,8 @@ import argparse
 from typing import Any
 
 from holdfast.bench.cases import SAMPLES
+from holdfast.bench.drivers.wire import PHASES
 from holdfast.bench.options import Settings, add_kind, on_cores, publish, settings_of
-
-PHASES = ("sample", "score", "update")
 
 DETAILS = f"""\
 One step of {SAMPLES} answers by phase: that of the default run (its own model, three reward models, 3 epochs of 2

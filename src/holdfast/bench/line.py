@@ -25,6 +25,7 @@ class Report:
     seconds: float
     cpu_seconds: float
     phases: Mapping[str, float]
+    cpu_phases: Mapping[str, float]
     lengths: Sequence[tuple[int, int]]
     peak_memory: int
 
@@ -91,6 +92,7 @@ class Driver:
             float(answer["seconds"]),
             float(answer["cpu_seconds"]),
             dict(answer["phases"]),
+            dict(answer["cpu_phases"]),
             lengths,
             int(answer["peak_memory"]),
         )

@@ -8,9 +8,6 @@ from __future__ import annotations
 import copy
 import json
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from safetensors.torch import load_file
 
 from holdfast.assembly import build_ensemble, choose_threads, set_up_torch
 from holdfast.bench.cases import SAMPLES, Algorithm, Critic
-from holdfast.bench.drivers.wire import Stopped, Wire, memory, peak_memory
+from holdfast.bench.drivers.wire import Moment, Stopped, Wire, memory, now, report
 from holdfast.config import Config
 from holdfast.loop import sampling_of
 from holdfast.models.codec import Codec
@@ -101,17 +98,17 @@ class Ours:
     rewarding: Rewarding
     threads: int
     streams: Streams = field(default_factory=lambda: Streams(0))
-    phases: dict[str, float] = field(default_factory=dict)
+    moments: list[Moment] = field(default_factory=list)
 
     def step(self) -> Rollout:
-        """One iteration; `phases` has its seconds."""
-        self.phases = {}
-        with self.timed("sample"):
-            rollout = self.sample()
-        with self.timed("score"):
-            experience, batches = self.score(rollout)
-        with self.timed("update"):
-            self.learn(experience, batches)
+        """One iteration; `moments` are its start and the ends of its phases."""
+        self.moments = [now()]
+        rollout = self.sample()
+        self.moments.append(now())
+        experience, batches = self.score(rollout)
+        self.moments.append(now())
+        self.learn(experience, batches)
+        self.moments.append(now())
         return rollout
 
     def sample(self) -> Rollout:
@@ -134,12 +131,6 @@ class Ours:
     def update(self, experience: Experience) -> None:
         """The epochs alone, without the copy that a bad number is taken back from and the measure of the move."""
         self.ppo.update(experience, self.config.kl.beta, self.config.ppo.lr, self.streams["minibatches"])
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.phases[phase] = time.perf_counter() - start
 
 
 def put_together(job: Job, config: Config) -> Ours:
@@ -179,19 +170,9 @@ def drive(job: Job) -> None:
     wire.ready({"threads": ours.threads, "memory_imported": imported, "memory_loaded": memory(), "job": asdict(job)})
     while True:
         wire.wait()
-        start, cpu = time.perf_counter(), time.process_time()
         rollout = ours.step()
-        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
         lengths = [[len(p), len(r)] for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
-        wire.done(
-            {
-                "seconds": seconds,
-                "cpu_seconds": cpu_seconds,
-                "phases": ours.phases,
-                "lengths": lengths,
-                "peak_memory": peak_memory(),
-            }
-        )
+        wire.done(report(ours.moments, lengths))
 
 
 if __name__ == "__main__":

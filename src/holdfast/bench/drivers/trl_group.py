@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from wire import Stopped, Wire, memory, peak_memory
+from wire import Moment, Stopped, Wire, memory, now, report
 
 # More than anybody waits for; the learning rate is spread over them.
 ITERATIONS = 1_000
@@ -26,42 +25,25 @@ class Gate:
 
     def __init__(self, wire: Wire, trainer: Any) -> None:
         self.wire = wire
-        self.started = self.cpu = self.generated = self.scored = 0.0
+        self.moments: list[Moment] = []
         self.lengths: list[list[int]] = []
         self._generate, self._score = trainer._generate, trainer._generate_and_score_completions
         trainer._generate, trainer._generate_and_score_completions = self.generate, self.score
 
     def generate(self, prompts: Any) -> Any:
         result = self._generate(prompts)
-        self.generated = time.perf_counter()
+        self.moments.append(now())
         self.lengths = [[len(prompt), len(answer)] for prompt, answer in zip(result[0], result[1], strict=True)]
         return result
 
     def score(self, inputs: Any) -> Any:
-        if self.started:
-            self._report()
+        if self.moments:
+            self.wire.done(report([*self.moments, now()], self.lengths))
         self.wire.wait()
-        self.started, self.cpu = time.perf_counter(), time.process_time()
+        self.moments = [now()]
         result = self._score(inputs)
-        self.scored = time.perf_counter()
+        self.moments.append(now())
         return result
-
-    def _report(self) -> None:
-        end = time.perf_counter()
-        phases = {
-            "sample": self.generated - self.started,
-            "score": self.scored - self.generated,
-            "update": end - self.scored,
-        }
-        self.wire.done(
-            {
-                "seconds": end - self.started,
-                "cpu_seconds": time.process_time() - self.cpu,
-                "phases": phases,
-                "lengths": self.lengths,
-                "peak_memory": peak_memory(),
-            }
-        )
 
 
 def drive(job: dict[str, Any]) -> None:

@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wire import Stopped, Wire, memory, peak_memory
+from wire import Moment, Stopped, Wire, memory, now, report
 
 # More than anybody waits for; the learning rate is spread over them.
 ITERATIONS = 10_000
@@ -28,55 +27,40 @@ class Gate:
 
     def __init__(self, wire: Wire, loader: Any, end_id: int | None) -> None:
         self.wire, self.loader, self.end_id = wire, loader, end_id
-        self.started = self.cpu = self.generated = 0.0
-        self.updating: float | None = None
+        self.moments: list[Moment] = []
         self.queries: Any = None
         self.responses: Any = None
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.loader:
-            if self.started:
+            if self.moments:
                 self._report()
             self.wire.wait()
-            self.updating = None
             self.queries = batch["attention_mask"]
-            self.started, self.cpu = time.perf_counter(), time.process_time()
+            self.moments = [now()]
             yield batch
 
     def wrap_generation(self, generate: Any) -> Any:
         def timed(model: Any, queries: Any, *rest: Any) -> Any:
             result = generate(model, queries, *rest)
-            self.generated = time.perf_counter()
+            self.moments.append(now())
             self.responses = result[0][:, queries.shape[1] :]
             return result
 
         return timed
 
     def before_update(self, *_: Any) -> None:
-        if self.updating is None:
-            self.updating = time.perf_counter()
+        """The whole model, policy and critic together, is only called to be trained; its first call ends scoring."""
+        if len(self.moments) == 2:
+            self.moments.append(now())
 
     def _report(self) -> None:
-        end = time.perf_counter()
-        assert self.updating is not None
-        phases = {
-            "sample": self.generated - self.started,
-            "score": self.updating - self.generated,
-            "update": end - self.updating,
-        }
+        self.moments.append(now())
         lengths = [
             [int(mask.sum()), answer_length(response.tolist(), self.end_id)]
             for mask, response in zip(self.queries, self.responses, strict=True)
         ]
-        self.wire.done(
-            {
-                "seconds": end - self.started,
-                "cpu_seconds": time.process_time() - self.cpu,
-                "phases": phases,
-                "lengths": lengths,
-                "peak_memory": peak_memory(),
-            }
-        )
+        self.wire.done(report(self.moments, lengths))
 
 
 def answer_length(tokens: list[int], end_id: int | None) -> int:

@@ -11,6 +11,8 @@ import json
 import os
 import resource
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,28 @@ class Wire:
     def _send(self, message: dict[str, Any]) -> None:
         self._answers.write(json.dumps(message) + "\n")
         self._answers.flush()
+
+
+PHASES = ("sample", "score", "update")
+Moment = tuple[float, float]
+
+
+def now() -> Moment:
+    """By the clock, and in CPU time of all threads, which does not count what other processes take."""
+    return time.perf_counter(), time.process_time()
+
+
+def report(moments: list[Moment], lengths: list[list[int]]) -> dict[str, Any]:
+    """An iteration from its start and the ends of its three phases; `lengths` are tokens of prompt and answer."""
+    spent = [[end[i] - start[i] for start, end in pairwise(moments)] for i in (0, 1)]
+    return {
+        "seconds": sum(spent[0]),
+        "cpu_seconds": sum(spent[1]),
+        "phases": dict(zip(PHASES, spent[0], strict=True)),
+        "cpu_phases": dict(zip(PHASES, spent[1], strict=True)),
+        "lengths": lengths,
+        "peak_memory": peak_memory(),
+    }
 
 
 def peak_memory() -> int:
