@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from holdfast.bench.flops import FORWARD, model_flops
+from holdfast.bench.flops import FORWARD, least_flops, model_flops
 from holdfast.models.tiny import TinyShape, tiny_llama
 
 
@@ -26,6 +26,21 @@ def test_a_model_small_enough_to_count_by_hand() -> None:
     assert attention == 232
     assert model_flops(config, [5, 2], [3, 1], FORWARD) == 3 * (240 * 7 + 232) + head == 6056
     assert model_flops(config, [5, 2], [3, 1]) == 3 * 6056
+
+
+def test_the_least_by_hand() -> None:
+    config = SimpleNamespace(
+        hidden_size=4, num_attention_heads=2, num_key_value_heads=1, intermediate_size=6, num_hidden_layers=3,
+        vocab_size=10,
+    )  # fmt: skip
+    # A row of 5 with 3 of response: 4 tokens are read, the first of them as prompt only. Keys and values take 32 of the
+    # 240 operations of a token in a layer. Two layers for all 4, the third for 3; attention over the lower half of
+    # 4 x 4, in the third without the half of 1 x 1; the head for 3.
+    inner = 2 * (240 * 4 + 2 * 2 * 4 * 16 / 2)
+    last = 32 * 4 + 208 * 3 + 2 * 2 * 4 * (16 / 2 - 1 / 2)
+    head = 2 * 4 * 10 * 3
+    assert least_flops(config, [5], [3]) == 3 * (inner + last + head) == 3 * 3288
+    assert least_flops(config, [5], [3], head=False) == 3 * (inner + last)
 
 
 def test_no_responses_make_a_trunk() -> None:

@@ -29,3 +29,26 @@ def model_flops(
     attention = sum(2 * 2 * length * length / 2 * across for length in lengths)
     trunk = int(config.num_hidden_layers) * (per_token * sum(lengths) + attention)
     return passes * (trunk + 2 * hidden * int(config.vocab_size) * sum(response_lengths))
+
+
+def least_flops(config: Any, lengths: Sequence[int], response_lengths: Sequence[int], head: bool = True) -> float:
+    """The least that log-probs of the responses and their gradients need: the above, less what nobody reads.
+
+    The last token of a row predicts nothing, and the last layer needs only keys and values of positions that are not
+    read out. Without `head` it is a critic.
+    """
+    hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
+    across = heads * int(getattr(config, "head_dim", None) or hidden // heads)
+    grouped = across * int(config.num_key_value_heads) // heads
+    keys_values = 2 * 2 * hidden * grouped
+    rest = 2 * (2 * hidden * across + 3 * hidden * int(config.intermediate_size))
+    layers = int(config.num_hidden_layers)
+    total = 0.0
+    for length, responses in zip(lengths, response_lengths, strict=True):
+        tokens, prompt = length - 1, length - 1 - responses
+        # A query sees the keys up to its own: the sum over all, and over those of the response.
+        pairs = tokens * tokens / 2
+        total += layers * keys_values * tokens + (layers - 1) * (rest * tokens + 2 * 2 * across * pairs)
+        total += rest * responses + 2 * 2 * across * (pairs - prompt * prompt / 2)
+        total += 2 * hidden * int(config.vocab_size) * responses if head else 0
+    return FORWARD_AND_BACKWARD * total

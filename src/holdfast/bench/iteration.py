@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from holdfast.bench.cases import SAMPLES
@@ -12,7 +13,10 @@ from holdfast.bench.options import Settings, add_kind, on_cores, publish, settin
 DETAILS = f"""\
 One step of {SAMPLES} answers by phase: that of the default run (its own model, three reward models, 3 epochs of 2
 minibatches), and that of `holdfast bench peers` (one reward model, 4 epochs) on 1m and 15m parameters. Each case has a
-process of its own, whose peak memory is reported."""
+process of its own, whose peak memory is reported. Then the default step with five reward models and with one, in
+turns."""
+
+FEW, MANY = 1, 5
 
 
 def add(kinds: Any) -> None:
@@ -26,8 +30,39 @@ def work(args: argparse.Namespace) -> int:
         names += [f"{kind}-{size}" for size in ("1m", "15m") for kind in ("natural", "fixed")]
     with on_cores(settings.cores):
         cases = {name: measure(name, settings) for name in names}
-        publish(settings, {"samples": SAMPLES, "cases": cases}, lambda: show(cases))
+        members = measure_members(names[0], settings)
+        publish(settings, {"samples": SAMPLES, "cases": cases, "members": members}, lambda: show(cases, members))
     return 0
+
+
+def measure_members(name: str, settings: Settings) -> dict[str, Any]:
+    """The default step with many reward models against the same with few, turn by turn."""
+    from contextlib import ExitStack
+
+    from holdfast.bench.line import Driver
+    from holdfast.bench.measure import in_turns, ratios
+    from holdfast.bench.ours import Job, command_of
+    from holdfast.bench.workload import workload
+    from holdfast.config import Config
+
+    kind, _, size = name.partition("-")
+    given = workload(kind, size, SAMPLES, settings.work, settings.say)
+    job = Job(str(given.directory), given.prompts, given.new_tokens, given.ends).with_defaults(Config())
+    settings.say(f"iteration {name}: {MANY} reward models against {FEW}, {settings.turns} turns")
+    with ExitStack() as stack:
+        drivers = {
+            count: stack.enter_context(
+                Driver(
+                    f"{count} reward models",
+                    command_of(replace(job, members=count)),
+                    settings.work / "logs" / f"iteration-{name}-{count}.log",
+                )
+            )
+            for count in (FEW, MANY)
+        }
+        sides = {str(count): driver.go for count, driver in drivers.items()}
+        times = in_turns(sides, settings.turns, clock=lambda go: float(go().seconds))
+    return {"seconds": times, "ratio": vars(ratios(times[str(MANY)], times[str(FEW)]))}
 
 
 def measure(name: str, settings: Settings) -> dict[str, Any]:
@@ -62,7 +97,7 @@ def measure(name: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def show(cases: dict[str, Any]) -> None:
+def show(cases: dict[str, Any], members: dict[str, Any]) -> None:
     from holdfast.bench.measure import Spread
     from holdfast.bench.tables import mebibytes, show_table
 
@@ -83,3 +118,6 @@ def show(cases: dict[str, Any]) -> None:
     show_table(f"A step of {SAMPLES} answers", columns, rows)
     print("\ntokens: mean answer. MiB: peak of the process, and what of it came after imports.")
     print("Medians [quartiles] of the turns.")
+    print(
+        f"\nThe default step with {MANY} reward models takes {Spread(**members['ratio'])} times as long as with {FEW}."
+    )

@@ -38,7 +38,7 @@ def work(args: argparse.Namespace) -> int:
 
 
 def measure(kind: str, size: str, critic: Critic, settings: Settings) -> dict[str, Any]:
-    from holdfast.bench.flops import model_flops
+    from holdfast.bench.flops import least_flops
     from holdfast.bench.machine import peak
     from holdfast.bench.measure import Spread, in_turns, ratios
     from holdfast.bench.ours import Job, config_of, put_together
@@ -56,9 +56,9 @@ def measure(kind: str, size: str, critic: Critic, settings: Settings) -> dict[st
     times = in_turns({path: partial(side.update, experience) for path, side in sides.items()}, settings.turns)
     peaks.append(peak(settings))
     lengths = [len(p) + len(r) for p, r in zip(rollout.prompts, rollout.responses, strict=True)]
-    needed = model_flops(ours.policy.lm.config, lengths, rollout.lengths)
+    needed = least_flops(ours.policy.lm.config, lengths, rollout.lengths)
     if critic == "model":
-        needed += model_flops(ours.policy.lm.config, lengths, [])
+        needed += least_flops(ours.policy.lm.config, lengths, rollout.lengths, head=False)
     per_epoch = {path: [t / job.epochs for t in taken] for path, taken in times.items()}
     return {
         "parameters": given.parameters,
