@@ -76,6 +76,12 @@ def test_a_silent_end_is_reported_too(tmp_path: Path) -> None:
         driver_of("", tmp_path).__enter__()
 
 
+def test_a_driver_that_is_killed_says_so(tmp_path: Path) -> None:
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(HoldfastError, match=r"the pretender stopped: something killed it \(SIGKILL\), for want of"):
+        driver_of(killed, tmp_path).__enter__()
+
+
 def test_somebody_else_gets_the_number_of_threads_that_suits_it() -> None:
     used = [0]
     cost = {0: 9.0, 1: 2.0, 4: 3.0}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -124,4 +126,7 @@ class Driver:
     def _failed(self) -> HoldfastError:
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         reason = lines[-1].rstrip(".") if lines else "it said nothing"
+        with suppress(subprocess.TimeoutExpired):
+            if (code := self._process.wait(PATIENCE)) < 0:
+                reason = f"something killed it ({signal.Signals(-code).name}), for want of memory perhaps"
         return HoldfastError(f"{self.name} stopped: {reason}; all that it said is in {self.log}.")
