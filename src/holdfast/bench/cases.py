@@ -38,6 +38,6 @@ class Case:
 
 
 CASES = tuple(
-    [Case("ppo", kind, size) for kind in ("natural", "fixed") for size in ("1m", "15m")]
+    [Case("ppo", kind, size) for kind in ("natural", "fixed") for size in ("1m", "15m", "deep")]
     + [Case(algorithm, "natural", size) for algorithm in ("grpo", "rloo") for size in ("1m", "15m")]
 )

@@ -16,9 +16,9 @@ from holdfast.errors import HoldfastError
 
 DETAILS = f"""\
 Cases are ppo-KIND-SIZE, grpo-natural-SIZE and rloo-natural-SIZE; KIND is fixed (no answer ends before 48 tokens) or
-natural (answers of a fine-tuned model, at most 64 tokens), SIZE is 1m or 15m parameters. An iteration is {SAMPLES}
-answers sampled, scored by reference and reward model, and 4 epochs of updates. PPO is measured with a value head on the
-policy and with a critic of the policy's size, which is what TRL has.
+natural (answers of a fine-tuned model, at most 64 tokens), SIZE is 1m or 15m parameters, or deep: 15m in five narrower
+layers instead of two. An iteration is {SAMPLES} answers sampled, scored by reference and reward model, and 4 epochs of
+updates. PPO is measured with a value head on the policy and with a critic of the policy's size, which is what TRL has.
 
 A peer runs in an environment of its own, made with pip in --work the first time, and with whichever number of threads
 suits it better. Fewer rows at once (--peer-rows) take it as long, in less memory. Cases that are left out by --only
