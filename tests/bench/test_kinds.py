@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from holdfast.bench.ours import Job, config_of, put_together
-from holdfast.bench.workload import NO_END, Workload, workload
+from holdfast.bench import workload as workloads
+from holdfast.bench.ours import NO_END, Job, config_of, put_together
+from holdfast.bench.workload import Workload, workload
 from holdfast.cli.main import main
 
 
@@ -49,7 +51,9 @@ def test_json_is_what_is_kept(work: Path, tmp_path: Path, capsys: pytest.Capture
     assert fixed["sides"]["ours"]["mean_length"] == fixed["sides"]["generate"]["mean_length"] == 6.0
 
 
-def test_a_workload_is_made_once_and_anew_when_it_was_cut_short(tmp_path: Path) -> None:
+def test_a_workload_is_made_once_and_anew_when_it_was_cut_short_or_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
     first = workload("fixed", "quick", 4, tmp_path, told.append)
     again = workload("fixed", "quick", 4, tmp_path, told.append)
@@ -58,6 +62,11 @@ def test_a_workload_is_made_once_and_anew_when_it_was_cut_short(tmp_path: Path) 
     (first.directory / "workload.json").unlink()
     assert workload("fixed", "quick", 4, tmp_path, told.append) == first
     assert len(told) == 2
+    wider = replace(workloads.SIZES["quick"], shape=replace(workloads.SIZES["quick"].shape, hidden=32))
+    monkeypatch.setitem(workloads.SIZES, "quick", wider)
+    assert workload("fixed", "quick", 4, tmp_path, told.append).parameters > first.parameters
+    assert len(told) == 3
+    assert [p.name for p in (tmp_path / "models").iterdir()] == ["fixed-quick"]
 
 
 @pytest.mark.parametrize(("algorithm", "group"), [("ppo", 1), ("grpo", 2), ("rloo", 2)])

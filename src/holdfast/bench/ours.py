@@ -30,6 +30,9 @@ from holdfast.reward.rewarding import Rewarding
 from holdfast.rollout.batches import MicroBatch
 from holdfast.rollout.sampler import Rollout, sample
 
+# No token has this number, so an answer with it as its end never ends.
+NO_END = -1
+
 
 @dataclass(frozen=True)
 class Job:
@@ -157,7 +160,7 @@ def put_together(job: Job, config: Config) -> Ours:
         codec.pad_id,
     )  # fmt: skip
     return Ours(
-        config, codec, codec.eos_id if job.ends else -1, job.prompts, policy, Policy(lm, fast=fast), ppo,
+        config, codec, codec.eos_id if job.ends else NO_END, job.prompts, policy, Policy(lm, fast=fast), ppo,
         Rewarding(ensemble, config.reward, no_reference_answers), threads,
     )  # fmt: skip
 

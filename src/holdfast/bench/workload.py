@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +32,6 @@ from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task
 
-# No token has this number, so an answer with it as its end never ends.
-NO_END = -1
 SEED = 0
 FACTS = "workload.json"
 
@@ -92,25 +91,33 @@ class Workload:
     def reward(self) -> Path:
         return self.directory / "reward"
 
-    def end_id(self, codec: Codec) -> int:
-        return codec.eos_id if self.ends else NO_END
-
 
 def workload(kind: str, size: str, samples: int, work: Path, say: Callable[[str], None]) -> Workload:
-    """The workload in the work directory, made if it is not there yet."""
+    """The workload in the work directory, made if it is not there yet, or is there in another shape."""
     shape = (QUICK_KINDS if size == "quick" else KINDS)[kind]
     directory = work / "models" / f"{kind}-{size}"
-    if not (directory / FACTS).is_file():
-        if directory.exists():
-            shutil.rmtree(directory)  # half made: the facts are written last
+    if not _is_made(directory, SIZES[size]):
         say(f"making the {kind} {size} model in {directory}")
-        _make(kind, shape, SIZES[size], directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".making-") as making:
+            _make(kind, shape, SIZES[size], Path(making) / "made")
+            shutil.rmtree(directory, ignore_errors=True)
+            (Path(making) / "made").replace(directory)
     facts = json.loads((directory / FACTS).read_text())
     prompts = facts["prompts"][:samples]
     return Workload(
         f"{kind}-{size}", directory, prompts, shape.new_tokens, shape.prompt_tokens is None,
         facts["parameters"], facts["mean_length"],
     )  # fmt: skip
+
+
+def _is_made(directory: Path, size: Size) -> bool:
+    if not (directory / FACTS).is_file():
+        return False
+    made, shape = json.loads((directory / "policy" / "config.json").read_text()), size.shape
+    wanted = (shape.hidden, shape.layers, shape.heads, shape.feed_forward)
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    return tuple(made[name] for name in names) == wanted and made["vocab_size"] >= size.vocabulary
 
 
 def _make(name: str, kind: Kind, size: Size, directory: Path) -> None:
