@@ -47,7 +47,7 @@ ORDER = [
     [("control",), ("checkpoint",), ("preferences",)],
     [("models", "rollout")],
     [("algorithms",), ("preferences.types",), ("config",), ("randomness",), ("cores",)],
-    [("errors",), ("",)],
+    [("errors",), ("garbage",), ("",)],
 ]
 
 LINE_OF = {name: line for line, parts in enumerate(ORDER) for part in parts for name in part}

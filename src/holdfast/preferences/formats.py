@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.garbage import collection_paused
 from holdfast.preferences.encoding import content_hash, prompt_json, response_hash
 from holdfast.preferences.rows import Change, Row, read_rows, write_rows
 from holdfast.preferences.types import (
@@ -45,6 +46,7 @@ class Written:
     skipped: int
 
 
+@collection_paused()
 def read_preferences(path: str | Path) -> list[LabelledComparison]:
     """Read preference rows as comparisons with their labels, in the order of the file.
 

@@ -115,7 +115,15 @@ def answers_after(connection: Connection, after: str, up_to: int, page: int = PA
 
 def answers_to(connection: Connection, keys: Sequence[str], up_to: int) -> Answers:
     """The newest answers to these comparisons."""
-    return _newest(select_in(connection, _answer_query(up_to), labels.c.comparison_id, keys))
+    # Through the comparisons' primary key: a server without statistics on labels would scan them key by key.
+    query = _answer_query(up_to).join(comparisons, labels.c.comparison_id == comparisons.c.id)
+    return _newest(select_in(connection, query, comparisons.c.id, keys))
+
+
+def answered_among(connection: Connection, keys: Sequence[str]) -> set[str]:
+    """Which of these comparisons have a label."""
+    query = select(comparisons.c.id).where(exists().where(labels.c.comparison_id == comparisons.c.id))
+    return {key for (key,) in select_in(connection, query, comparisons.c.id, keys)}
 
 
 def between(first: str, last: str, up_to: int, up_to_round: int | None) -> Select[Any]:

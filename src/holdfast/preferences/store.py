@@ -18,6 +18,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, distinct, exists, func, insert, select
 
 from holdfast.errors import HoldfastError
+from holdfast.garbage import collection_paused
 from holdfast.preferences import reading
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
@@ -133,7 +134,8 @@ class PreferenceStore:
 
         `up_to_round` leaves out comparisons of later rounds; `watermark` leaves out labels after that one.
         """
-        return list(self.each_labelled(up_to_round, watermark))
+        with collection_paused():
+            return list(self.each_labelled(up_to_round, watermark))
 
     def each_labelled(
         self, up_to_round: int | None = None, watermark: int | None = None
@@ -163,9 +165,8 @@ class PreferenceStore:
 
     def answered(self, comparison_ids: Sequence[str]) -> set[str]:
         """Which of these comparisons somebody has answered."""
-        query = select(labels.c.comparison_id).distinct()
         with self._database.read() as connection:
-            return {key for (key,) in select_in(connection, query, labels.c.comparison_id, comparison_ids)}
+            return reading.answered_among(connection, comparison_ids)
 
     def first_answers(self, after: int, up_to: int) -> list[FirstAnswer]:
         """First answers whose sequence number is after one and not after another: the next of them, none at the end."""

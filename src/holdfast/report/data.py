@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.garbage import collection_paused
 from holdfast.report.metrics import MetricTable, as_number
 
 JsonRow = dict[str, object]
@@ -109,6 +110,7 @@ class RunData:
         }
 
 
+@collection_paused()
 def read_run(run_dir: Path) -> RunData:
     """Read a run directory; refuse one that holds nothing of a run."""
     if not run_dir.is_dir():
