@@ -71,9 +71,14 @@ class Cores:
             self._pool = None
         self.workers = workers
 
+    @property
+    def free(self) -> int:
+        """Into how many pieces the caller's work is worth cutting: one for a piece that is being worked on already."""
+        return 1 if getattr(_inside, "worker", False) else self.workers
+
     def share(self, pieces: Sequence[Callable[[], Result]]) -> list[Result]:
         """The results of all pieces, in their order; a piece that itself shares does its own work alone."""
-        if self.workers == 1 or len(pieces) < 2 or getattr(_inside, "worker", False):
+        if self.free == 1 or len(pieces) < 2:
             return [piece() for piece in pieces]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="holdfast")

@@ -123,7 +123,7 @@ class PPO:
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         rows = list(range(len(rollout.prompts))) if rows is None else rows
-        pieces = CORES.workers if self.policy.fast is not None else 0
+        pieces = CORES.free if self.policy.fast is not None else 0
         return micro_batches(
             rollout.prompts, rollout.responses, rows, self.pad_id, self.max_tokens, self.policy.device, pieces
         )

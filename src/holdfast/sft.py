@@ -36,7 +36,7 @@ def fine_tune(
     responses = [codec.encode_response(d.response) for d in demonstrations]
     per_epoch = -(-len(prompts) // config.batch)
     parameters = [p for p in policy.lm.parameters() if p.requires_grad]
-    pieces = CORES.workers if policy.fast is not None else 0
+    pieces = CORES.free if policy.fast is not None else 0
     optimiser = torch.optim.AdamW(parameters, lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = RefreshSchedule(config.lr, config.warmup_steps, config.epochs * per_epoch)
     progress.begin("sft", config.epochs * per_epoch)

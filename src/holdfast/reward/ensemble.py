@@ -47,7 +47,7 @@ class Ensemble:
     def raw_scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
         """scores_KB as the members give them."""
         device = next(self.members[0].parameters()).device
-        pieces = CORES.workers if self.members[0].fast is not None else 0
+        pieces = CORES.free if self.members[0].fast is not None else 0
         batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device, pieces)
         scores_KB = torch.zeros(len(self.members), len(prompts))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from holdfast.algorithms.bradley_terry import bradley_terry_loss, pair_accuracy
 from holdfast.algorithms.finite import all_finite
@@ -18,6 +19,7 @@ from holdfast.control.schedule import RefreshSchedule
 from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
+from holdfast.models.gradients import accumulate
 from holdfast.models.reward_model import RewardModel
 from holdfast.preferences.types import LabelledComparison, Response
 from holdfast.reward.ensemble import Ensemble
@@ -106,7 +108,10 @@ def fit_ensemble(
         own = torch.Generator().manual_seed(seed)
         return _fit_member(ensemble, member, pairs, settings, config, own, progress)
 
-    fits = CORES.share([partial(fit, member, seed) for member, seed in zip(ensemble.members, seeds, strict=True)])
+    jobs = [partial(fit, member, seed) for member, seed in zip(ensemble.members, seeds, strict=True)]
+    # As many as there are cores side by side; those left over one by one, with their batches shared out instead.
+    even = len(jobs) - len(jobs) % CORES.free
+    fits = [*CORES.share(jobs[:even]), *(job() for job in jobs[even:])]
     return Fit(
         loss=sum(f.loss for f in fits) / len(fits),
         accuracy=sum(f.accuracy for f in fits) / len(fits),
@@ -166,13 +171,13 @@ def _accumulate(
 ) -> tuple[float, float]:
     """Add up the gradients of a batch, the two sides of a pair always in one pass."""
     device = next(member.parameters()).device
-    loss_sum = accuracy_sum = 0.0
     lengths = [p.tokens for p in batch]
     if member.fast is None:
         groups = group_by_length(range(len(batch)), lengths, ensemble.max_tokens)
     else:
-        groups = group_by_work(range(len(batch)), lengths, ensemble.max_tokens, pieces=1)
-    for group in groups:
+        groups = group_by_work(range(len(batch)), lengths, ensemble.max_tokens, CORES.free)
+
+    def loss_of(group: list[int]) -> tuple[Tensor, tuple[float, float]]:
         some = [batch[i] for i in group]
         rows = take_rows(
             [p.prompt for p in some] * 2,
@@ -185,14 +190,14 @@ def _accumulate(
         share_P = torch.tensor([p.share_a for p in some], device=device)
         # The margin is for the preferred side to clear, whichever it is; a tie has none.
         margin_P = config.margin * torch.sign(share_P - 0.5)
-        loss = bradley_terry_loss(a_P, b_P, margin_P, config.label_smoothing, config.centring, share_P) * (
-            len(some) / len(batch)
-        )
-        loss.backward()  # type: ignore[no-untyped-call]
-        loss_sum += float(loss.detach())
+        part = len(some) / len(batch)
+        loss = part * bradley_terry_loss(a_P, b_P, margin_P, config.label_smoothing, config.centring, share_P)
         better_P, worse_P = torch.where(share_P >= 0.5, a_P, b_P), torch.where(share_P >= 0.5, b_P, a_P)
-        accuracy_sum += float(pair_accuracy(better_P.detach(), worse_P.detach())) * len(some) / len(batch)
-    return loss_sum, accuracy_sum
+        accuracy = part * float(pair_accuracy(better_P.detach(), worse_P.detach()))
+        return loss, (float(loss.detach()), accuracy)
+
+    told = accumulate(list(member.parameters()), groups, loss_of)
+    return sum(loss for loss, _ in told), sum(accuracy for _, accuracy in told)
 
 
 @torch.no_grad()

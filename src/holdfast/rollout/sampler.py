@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from holdfast.cores import CORES
 from holdfast.models.fast.decoding import Decoder
 from holdfast.models.policy import Policy
 
@@ -105,45 +107,67 @@ def sample(
 ) -> Rollout:
     """One response to each prompt. At temperature 0 the likeliest token is taken."""
     count, longest = len(prompts), sampling.max_new_tokens
-    uniform_BT = torch.rand(count, longest, generator=rng, dtype=torch.float64).to(policy.device)
-    tokens_BT = torch.full((count, longest), pad_id, device=policy.device)
-    logprobs_BT = torch.zeros(count, longest, device=policy.device)
-    values_BT = torch.zeros_like(logprobs_BT)
-    lengths = [longest] * count
-    finished = [False] * count
+    drawn = _Drawn(
+        uniform_BT=torch.rand(count, longest, generator=rng, dtype=torch.float64).to(policy.device),
+        tokens_BT=torch.full((count, longest), pad_id, device=policy.device),
+        logprobs_BT=torch.zeros(count, longest, device=policy.device),
+        values_BT=torch.zeros(count, longest, device=policy.device),
+        lengths=[longest] * count,
+        finished=[False] * count,
+    )
     # Prompts of similar length go together: less padding on the left.
     by_length = sorted(range(count), key=lambda i: len(prompts[i]))
-    for start in range(0, count, sampling.max_batch):
-        rows = by_length[start : start + sampling.max_batch]
-        decoding = _decoding(policy, [prompts[i] for i in rows], pad_id, longest)
-        rows_A = torch.tensor(rows, device=policy.device)
-        for t in range(longest):
-            logits_AV, values_A = decoding.forward()
-            picked_A, logprob_A = _choose(logits_AV, uniform_BT[rows_A, t], sampling)
-            tokens_BT[rows_A, t], logprobs_BT[rows_A, t] = picked_A, logprob_A
-            if values_A is not None:
-                values_BT[rows_A, t] = values_A
-            picked = picked_A.tolist()
-            if eos_id in picked:
-                for place, token in enumerate(picked):
-                    if token == eos_id:
-                        lengths[rows[place]], finished[rows[place]] = t + 1, True
-                going = [place for place, token in enumerate(picked) if token != eos_id]
-                if not going:
-                    break
-                order = decoding.keep(going)
-                order_A = torch.tensor(order, device=policy.device)
-                rows, rows_A, picked_A = [rows[i] for i in order], rows_A[order_A], picked_A[order_A]
-            decoding.feed(picked_A)
+    chunks = [by_length[start : start + sampling.max_batch] for start in range(0, count, sampling.max_batch)]
+
+    def decode(rows: list[int]) -> None:
+        _decode(_decoding(policy, [prompts[i] for i in rows], pad_id, longest), rows, drawn, sampling, eos_id)
+
+    CORES.share([partial(decode, rows) for rows in chunks])
+    lengths = drawn.lengths
     width = max(lengths)
     return Rollout(
         prompts=[list(p) for p in prompts],
-        responses=[row[:length] for row, length in zip(tokens_BT.tolist(), lengths, strict=True)],
-        logprobs_BT=logprobs_BT[:, :width].cpu().contiguous(),
-        values_BT=None if policy.value_head is None else values_BT[:, :width].cpu().contiguous(),
+        responses=[row[:length] for row, length in zip(drawn.tokens_BT.tolist(), lengths, strict=True)],
+        logprobs_BT=drawn.logprobs_BT[:, :width].cpu().contiguous(),
+        values_BT=None if policy.value_head is None else drawn.values_BT[:, :width].cpu().contiguous(),
         mask_BT=torch.arange(width)[None] < torch.tensor(lengths)[:, None],
-        finished=finished,
+        finished=drawn.finished,
     )
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Where the tokens of all rows go, and the uniform numbers they are drawn with."""
+
+    uniform_BT: Tensor
+    tokens_BT: Tensor
+    logprobs_BT: Tensor
+    values_BT: Tensor
+    lengths: list[int]
+    finished: list[bool]
+
+
+def _decode(decoding: _Decoding, rows: list[int], drawn: _Drawn, sampling: Sampling, eos_id: int) -> None:
+    """Token by token until every one of these rows has ended or is full."""
+    rows_A = torch.tensor(rows, device=drawn.tokens_BT.device)
+    for t in range(sampling.max_new_tokens):
+        logits_AV, values_A = decoding.forward()
+        picked_A, logprob_A = _choose(logits_AV, drawn.uniform_BT[rows_A, t], sampling)
+        drawn.tokens_BT[rows_A, t], drawn.logprobs_BT[rows_A, t] = picked_A, logprob_A
+        if values_A is not None:
+            drawn.values_BT[rows_A, t] = values_A
+        picked = picked_A.tolist()
+        if eos_id in picked:
+            for place, token in enumerate(picked):
+                if token == eos_id:
+                    drawn.lengths[rows[place]], drawn.finished[rows[place]] = t + 1, True
+            going = [place for place, token in enumerate(picked) if token != eos_id]
+            if not going:
+                return
+            order = decoding.keep(going)
+            order_A = torch.tensor(order, device=rows_A.device)
+            rows, rows_A, picked_A = [rows[i] for i in order], rows_A[order_A], picked_A[order_A]
+        decoding.feed(picked_A)
 
 
 def _choose(logits_AV: Tensor, uniform_A: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
