@@ -7,21 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from holdfast.bench import scale_child, scale_run, scale_store
+from holdfast.bench import scale_child, scale_iteration, scale_run, scale_store
+from holdfast.bench.ours import Ours
 from holdfast.bench.scale import chosen
 from holdfast.bench.scale_child import Once, Stopwatch, figures_of, measure
-from holdfast.bench.scale_curves import AREAS, RUN, STORE, Curve, Measurement, exponent
+from holdfast.bench.scale_curves import AREAS, RUN, STEPS, STORE, Area, Curve, Measurement, exponent
 from holdfast.bench.scale_figure import figure
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
+from holdfast.models.tiny import tiny_llama
+from holdfast.rollout.sampler import Rollout
+
+MODULES = {"scale_store": scale_store, "scale_run": scale_run, "scale_iteration": scale_iteration}
 
 
 def prepared(function: str, directory: Path, n: int) -> AbstractContextManager[Any]:
     module, _, name = function.partition(":")
-    prepare: AbstractContextManager[Any] = getattr({"scale_store": scale_store, "scale_run": scale_run}[module], name)(
-        directory, n
-    )
+    prepare: AbstractContextManager[Any] = getattr(MODULES[module], name)(directory, n)
     return prepare
 
 
@@ -53,6 +57,34 @@ def test_a_run_is_measured_with_so_many_steps(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()] == [*range(1, 32)]
     assert found["report"]["bytes"] == (tmp_path / "report.html").stat().st_size
     assert (run / "checkpoints" / "round-0003" / "ledger.safetensors").is_file()
+
+
+@pytest.mark.usefixtures("once")
+@pytest.mark.parametrize("area", STEPS, ids=lambda area: area.name)
+def test_a_step_is_measured_at_a_size(area: Area, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the area is named after is what changes, and the step that is timed is a whole one."""
+    taken: list[Rollout] = []
+    step = Ours.step
+
+    def watched(self: Ours) -> Rollout:
+        taken.append(step(self))
+        assert len(self.rewarding.ensemble.members) == (3 if area.name.endswith("members") else 2)
+        return taken[-1]
+
+    monkeypatch.setattr(Ours, "step", watched)
+    monkeypatch.setattr(scale_iteration, "STEP", scale_iteration.Step(4, 5, 20_000, 2))
+    (measurement,) = area.measurements
+    figures_of(prepared(measurement.function, tmp_path, 3))
+    assert len(taken) == 2, "one to warm up"
+    assert len(taken[-1].responses) == (3 if area.name.endswith("batch") else 4)
+    assert {len(r) for r in taken[-1].responses} == {3 if area.name.endswith("length") else 5}
+
+
+@pytest.mark.parametrize("wanted", [100_000, 1_000_000, 10_000_000])
+def test_models_have_about_the_size_that_is_asked_for(wanted: int) -> None:
+    with torch.device("meta"):
+        lm = tiny_llama(scale_iteration.VOCABULARY, scale_iteration.shape_of(wanted, 64), 0)
+    assert sum(p.numel() for p in lm.parameters()) == pytest.approx(wanted, rel=0.15)
 
 
 @pytest.mark.usefixtures("once")

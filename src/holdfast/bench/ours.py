@@ -26,6 +26,7 @@ from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
 from holdfast.ppo import PPO, Experience, assign_credit, response_values
 from holdfast.randomness import Streams
+from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.rewarding import Rewarding
 from holdfast.rollout.batches import MicroBatch
 from holdfast.rollout.sampler import Rollout, sample
@@ -137,13 +138,9 @@ class Ours:
 
 
 def put_together(job: Job, config: Config) -> Ours:
-    """As `assembly.build_loop` puts a loop together, without its run directory."""
+    """Our side of a job, with the models in its directory."""
     set_up_torch(config)
     lm, codec = load_causal_lm(Path(job.directory) / "policy")
-    threads = choose_threads(config, lm)
-    fast, gae = config.policy.fast, config.ppo.advantage == "gae"
-    policy = Policy(copy.deepcopy(lm), value_head=gae and config.policy.critic == "head", fast=fast)
-    critic = CriticModel(trunk_of(lm), fast) if gae and config.policy.critic == "model" else None
     ensemble = build_ensemble(config, lm, codec)
     given = load_file(Path(job.directory) / "reward" / "model.safetensors")
     for member in ensemble.members:
@@ -151,6 +148,15 @@ def put_together(job: Job, config: Config) -> Ours:
         with torch.no_grad():
             member.head.weight.copy_(given["score.weight"])
     ensemble.means, ensemble.sds = (0.0,) * len(ensemble.members), (1.0,) * len(ensemble.members)
+    return assembled(lm, codec, ensemble, config, job.prompts, job.ends)
+
+
+def assembled(lm: Any, codec: Codec, ensemble: Ensemble, config: Config, prompts: list[list[int]], ends: bool) -> Ours:
+    """As `assembly.build_loop` puts a loop together, without its run directory."""
+    threads = choose_threads(config, lm)
+    fast, gae = config.policy.fast, config.ppo.advantage == "gae"
+    policy = Policy(copy.deepcopy(lm), value_head=gae and config.policy.critic == "head", fast=fast)
+    critic = CriticModel(trunk_of(lm), fast) if gae and config.policy.critic == "model" else None
 
     def no_reference_answers(prompts: list[list[int]], rng: torch.Generator) -> Rollout:
         raise NotImplementedError("rewards are not shaped against reference answers here")
@@ -160,7 +166,7 @@ def put_together(job: Job, config: Config) -> Ours:
         codec.pad_id,
     )  # fmt: skip
     return Ours(
-        config, codec, codec.eos_id if job.ends else NO_END, job.prompts, policy, Policy(lm, fast=fast), ppo,
+        config, codec, codec.eos_id if ends else NO_END, prompts, policy, Policy(lm, fast=fast), ppo,
         Rewarding(ensemble, config.reward, no_reference_answers), threads,
     )  # fmt: skip
 

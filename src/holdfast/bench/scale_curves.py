@@ -129,5 +129,24 @@ VERSIONS = Area(
     (2, 4),
     (Measurement("resume", "save and load", "scale_run:save_version", "one more, and one of before", "versions"),),
 )
-AREAS = (STORE, RUN, VERSIONS)
-KINDS = ("store", "report", "resume")
+
+
+def _step(name: str, x: str, sizes: tuple[int, ...], quick: tuple[int, ...], why: str = "") -> Area:
+    measurement = Measurement("iteration", "a step", f"scale_iteration:by_{name}", "sample, score, update", name, why)
+    return Area(f"iteration-{name}", f"A step against {x}", x, sizes, quick, (measurement,))
+
+
+STEPS = (
+    _step("batch", "answers in a batch", (8, 16, 32, 64, 128, 256), (2, 4)),
+    _step(
+        "length",
+        "tokens in an answer",
+        (16, 32, 64, 128, 256),
+        (4, 8),
+        "Attention compares every token with all before it, and its share grows with the length.",
+    ),
+    _step("parameters", "parameters", (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), (20_000, 40_000)),
+    _step("members", "reward models", (1, 2, 4, 8, 16), (1, 2)),
+)
+AREAS = (STORE, RUN, VERSIONS, *STEPS)
+KINDS = ("store", "report", "resume", "iteration")

@@ -16,7 +16,10 @@ PANELS = {
     "report": ("Report", "Reading the files of the run is what takes the time."),
     "resume": ("Resume, commit and step", "Models are small here, so that what the run's length costs is seen."),
     "versions": ("Versions of the ensemble", "Saving one more and loading one, where all are kept."),
-    "iteration": ("One step", "Sampling, scoring and the update together."),
+    "batch": ("A step and its batch", "64 answers of 48 tokens, a million parameters, 3 reward models otherwise."),
+    "length": ("A step and its answers", "All of them have this length."),
+    "parameters": ("A step and its model", "Policy, reference and reward models have this size."),
+    "members": ("A step and its ensemble", "Reward models score, and nothing else of the step changes."),
 }
 
 
