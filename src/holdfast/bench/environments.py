@@ -46,8 +46,9 @@ def _run(command: list[str], requirement: str, directory: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return done.stdout
-    complaints = [line.strip() for line in done.stderr.splitlines() if line.strip().startswith("ERROR")]
-    reason = complaints[-1].removeprefix("ERROR:").strip() if complaints else f"exit code {done.returncode}"
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    complaints = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    reason = (complaints or lines or [f"exit code {done.returncode}"])[-1]
     raise HoldfastError(
         f"The environment for {requirement} cannot be made ({reason.rstrip('.')}); the benchmark needs a package index "
         f"for it, so check the network and pip's settings, remove {directory} and try again."
