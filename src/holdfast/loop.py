@@ -373,10 +373,7 @@ class OnlineLoop:
         self.cursor.restore(loop["cursor"])
         self.collecting.cursor.restore(loop["collecting"])
         self.controller.restore(loop["controller"])
-        if "ledger" in loop:
-            self.ledger.restore_rows(loop["ledger"])
-        else:
-            self.ledger.restore(snapshot.tensors["ledger"])
+        self.ledger.restore(snapshot.tensors["ledger"])
         self.learning_rate.restore(loop["learning_rate"])
         self.plateau.restore(loop["plateau"])
         self.refreshing.last_round = int(loop["refresh"]["last_round"])

@@ -1,6 +1,5 @@
 """The KL account across rounds and rollbacks."""
 
-import json
 import math
 
 import pytest
@@ -113,16 +112,6 @@ def test_an_empty_ledger_is_saved_and_restored() -> None:
     assert restored.spent == 0.0
 
 
-def test_a_ledger_of_version_0_1_is_read() -> None:
-    ledger = _ledger()
-    ledger.undo_to(2)
-    rows = [[e.step, e.round, e.kl_step, e.kl_reference, e.undone] for e in ledger.entries]
-    restored = KLLedger()
-    restored.restore_rows(json.loads(json.dumps({"kind": "ledger", "entries": rows})))
-    assert restored.entries == ledger.entries
-    assert restored.position == ledger.position
-
-
 def test_a_ledger_with_a_part_missing_is_refused() -> None:
     saved = _ledger().state()
     with pytest.raises(HoldfastError, match="lost a column"):
@@ -156,9 +145,3 @@ def test_sums_carried_along_are_sums_made_afresh_to_the_last_bit(
         of_round = [e for e in entries if e.round == round]
         assert ledger.round_total(round, with_undone=True) == math.fsum(e.kl_step for e in of_round)
         assert ledger.round_total(round) == math.fsum(e.kl_step for e in of_round if not e.undone)
-
-
-@pytest.mark.parametrize("row", [[1, 1, 0.1], [1, 1, "0.1", 0.2, False], [1, 1, 0.1, 0.2, 0], "abcde"])
-def test_a_broken_line_is_refused(row: object) -> None:
-    with pytest.raises(HoldfastError, match="cannot be read"):
-        KLLedger().restore_rows({"kind": "ledger", "entries": [row]})  # type: ignore[list-item]

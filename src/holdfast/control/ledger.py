@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.control.state import JSON, check_kind, read_list
 from holdfast.control.sums import ExactSum
 from holdfast.errors import HoldfastError
 
@@ -117,15 +116,6 @@ class KLLedger:
         self._columns = {name: array(code, state[name].tolist()) for name, code in _COLUMNS.items()}
         self._add_up()
 
-    def restore_rows(self, state: dict[str, JSON]) -> None:
-        """The same from a checkpoint of version 0.1, which held the account as rows of JSON."""
-        check_kind(state, "ledger")
-        entries = [_entry(row) for row in read_list(state, "entries")]
-        self._columns = {
-            name: array(code, [getattr(entry, name) for entry in entries]) for name, code in _COLUMNS.items()
-        }
-        self._add_up()
-
     def _entry(self, i: int) -> LedgerEntry:
         c = self._columns
         return LedgerEntry(
@@ -156,17 +146,3 @@ class KLLedger:
 def _tensor(column: array[Any], dtype: torch.dtype) -> Tensor:
     # A copy, so that it stays what it was when the ledger goes on.
     return torch.frombuffer(column, dtype=dtype).clone() if column else torch.empty(0, dtype=dtype)
-
-
-def _entry(row: JSON) -> LedgerEntry:
-    match row:
-        case [
-            int(step),
-            int(round),
-            int() | float() as kl_step,
-            int() | float() as kl_reference,
-            bool(undone),
-        ]:
-            return LedgerEntry(step, round, float(kl_step), float(kl_reference), undone)
-        case _:
-            raise HoldfastError(f"The saved KL ledger has a line that cannot be read, {row!r}; use another checkpoint.")
