@@ -45,7 +45,7 @@ def keep_freed_memory() -> bool:
     """Have the C library keep freed memory for the next tensor instead of giving it back; whether it will.
 
     A pass over a batch frees and asks for the same memory again and again. Given back to the system, every page of it
-    has to be handed out and cleared anew, which takes a tenth of an update and more.
+    has to be handed out and cleared anew.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
