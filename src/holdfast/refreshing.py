@@ -71,12 +71,9 @@ class Refreshing:
         """Version 1, from every label there is."""
         self.answered.update()
         watermark = self.answered.watermark
-        train = [
-            pair
-            for item in self.store.each_labelled(watermark=watermark)
-            if holdout_place(item.comparison.id) >= self.reward.holdout
-            for pair in pairs_of(self.codec, [item])
-        ]
+        # Encoded one by one as they are read: of many labels the tokens are kept and the texts are not.
+        everything = self.store.each_labelled(watermark=watermark)
+        train = pairs_of(self.codec, (x for x in everything if holdout_place(x.comparison.id) >= self.reward.holdout))
         if len(train) < 2:
             raise HoldfastError(
                 f"A reward model needs at least 2 labelled comparisons to train on, and there are only {len(train)}; "

@@ -5,7 +5,7 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.gradients import accumulate
 from holdfast.models.reward_model import RewardModel
-from holdfast.preferences.types import LabelledComparison, Response
+from holdfast.preferences.types import LabelledComparison, Prompt, Response
 from holdfast.reward.ensemble import Ensemble
 from holdfast.rollout.batches import group_by_length, group_by_work, take_rows
 from holdfast.track.progress import Progress
@@ -70,10 +70,17 @@ def response_tokens(codec: Codec, response: Response) -> list[int]:
     return ids if response.finished else ids[:-1]
 
 
-def pairs_of(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[Pair]:
+def pairs_of(codec: Codec, labelled: Iterable[LabelledComparison]) -> list[Pair]:
+    prompts: dict[Prompt, list[int]] = {}  # each is asked about again and again, and encoded once
+
+    def encoded(prompt: Prompt) -> list[int]:
+        if prompt not in prompts:
+            prompts[prompt] = codec.encode_prompt(prompt)
+        return prompts[prompt]
+
     return [
         Pair(
-            prompt=codec.encode_prompt(item.comparison.prompt),
+            prompt=encoded(item.comparison.prompt),
             a=response_tokens(codec, item.comparison.a),
             b=response_tokens(codec, item.comparison.b),
             share_a=item.share_a,
