@@ -13,11 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 
-from holdfast.lab.trial import Trial, by_round, run_trials
+from holdfast.lab.running import run_trials
+from holdfast.lab.trial import Job, Trial, by_round
 from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure
 
-BARE = ("kl.controller=fixed", "kl.beta=0.0", "reward.members=1", "refresh.every_rounds=0", "preferences.per_round=0")
+BARE = (
+    "kl.controller=fixed", "kl.beta=0.0", "reward.members=1", "refresh.every_rounds=0", "preferences.per_round=0",
+    "guard.mode=off",
+)  # fmt: skip
 # Curves are smoothed over this many steps before a peak is looked for, so that noise makes no peak.
 WINDOW = 5
 
@@ -50,7 +54,7 @@ def main() -> None:
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-collapses-"))
     print("beta 0, one reward model, no refresh")
-    trials = run_trials([(BARE, seed, runs / f"bare-{seed}") for seed in seeds])
+    trials = run_trials([Job(BARE, seed, runs / f"bare-{seed}") for seed in seeds])
     falls = [fall(t) for t in trials]
     print(f"\n{'seed':>6} {'start':>7} {'peak':>7} {'at step':>8} {'end':>7} {'rise lost':>10} {'proxy highest':>14}")
     for t, f in zip(trials, falls, strict=True):

@@ -11,14 +11,15 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 
-from holdfast.lab.trial import run_trials
+from holdfast.lab.running import run_trials
+from holdfast.lab.trial import Job
 from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure
 
 TARGETS = (2, 5, 10)
 # A reward that stands still: one that is refreshed keeps pulling the policy back, so that beta alone cannot bring KL
 # to 10, and what is measured here is the controller. 120 steps give a KL of 10 time to be reached.
-SETTINGS = ("run.steps_per_round=15", "refresh.every_rounds=0", "preferences.per_round=0")
+SETTINGS = ("run.steps_per_round=15", "refresh.every_rounds=0", "preferences.per_round=0", "guard.mode=off")
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
     cells = [(target, seed) for target in TARGETS for seed in seeds]
     trials = run_trials(
         [
-            ((*SETTINGS, "kl.controller=adaptive", f"kl.target={t}"), seed, runs / f"target-{t}-seed-{seed}")
+            Job((*SETTINGS, "kl.controller=adaptive", f"kl.target={t}"), seed, runs / f"target-{t}-seed-{seed}")
             for t, seed in cells
         ]
     )

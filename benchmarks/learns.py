@@ -10,7 +10,9 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast.lab.trial import by_round, mean_interval, run_trials
+from holdfast.lab.running import run_trials
+from holdfast.lab.statistics import mean_interval
+from holdfast.lab.trial import Job, by_round
 from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure
 
@@ -24,7 +26,7 @@ def main() -> None:
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-learns-"))
     print("default run, gold on 200 held-out prompts")
-    trials = run_trials([((), seed, runs / f"default-{seed}") for seed in seeds])
+    trials = run_trials([Job((), seed, runs / f"default-{seed}") for seed in seeds])
     gains = [t.heldout[-1] - t.heldout[0] for t in trials]
     mean, low, high = mean_interval(gains)
     print(f"\n{'seed':>6} {'SFT':>7} {'end':>7} {'gain':>7}")

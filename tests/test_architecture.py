@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import nostalgic
 import small_run
 from holdfast.assembly import assemble, controller_of, gather
 from holdfast.config import Config, config_toml, load_config
@@ -40,9 +41,12 @@ ORDER = [
     [("report",)],
     [("assembly",)],
     [("worlds",)],
-    [("loop",)],
+    [("loop", "overseeing", "acting", "restoring")],
+    [("guarding",)],
+    [("auditing",)],
     [("collecting",), ("refreshing",), ("ppo",), ("sft",), ("rundir",)],
-    [("guard",), ("reward",)],
+    [("guard",)],
+    [("reward",)],
     [("track",)],
     [("control",), ("checkpoint",), ("preferences",)],
     [("models", "rollout")],
@@ -290,7 +294,10 @@ def test_every_setting_is_read_by_something(
     with monkeypatch.context() as patch:
         patch.setattr(PPO, "moved", bad_once(PPO.moved))
         small_run.run(tmp_path, run__rounds="2", run__steps_per_round="2", preferences__selection="disagreement")
-    # Two ways that this run does not go: another controller, and a user's own files.
+    # Ways that this run does not go: an audit that ends in a rollback, another controller, and a user's own files.
+    small_run.run(
+        tmp_path / "back", run__rounds="3", world__labeller=nostalgic.SPEC, audit__pairs="12", flaw__name="verbosity"
+    )
     controller_of(load_config(None, ["kl.controller=adaptive"]))
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\nb\n")

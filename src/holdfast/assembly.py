@@ -17,16 +17,21 @@ from typing import Any
 
 import torch
 
+from holdfast.auditing import Auditing
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.collecting import Collecting
 from holdfast.config import Config
 from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
 from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
-from holdfast.control.schedule import LearningRate
+from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.cores import CORES, available, keep_freed_memory
 from holdfast.errors import HoldfastError
+from holdfast.guard.bar import planned_bar
+from holdfast.guard.guard import Guard
+from holdfast.guard.ladder import Ladder
+from holdfast.guarding import Guarding
 from holdfast.loop import Observer, OnlineLoop, sampling_of
 from holdfast.models.codec import Codec, plain_text
 from holdfast.models.load import load_causal_lm
@@ -48,6 +53,8 @@ from holdfast.sft import fine_tune
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import Sink, check_sinks, open_sinks
 from holdfast.track.tracker import Tracker
+from holdfast.worlds.flaws import Flaw, flaw_bonus
+from holdfast.worlds.loading import load_flaw
 from holdfast.worlds.protocol import Task
 
 # Below this many parameters an operation is too short to be split over the cores; whole pieces of work are, instead.
@@ -64,6 +71,7 @@ class Ingredients:
     codec: Codec
     imported: Sequence[LabelledComparison]
     threads: int = 1
+    flaw: Flaw | None = None
 
 
 def gather(
@@ -95,7 +103,9 @@ def gather(
     if context is not None:
         check_lengths(config, task, codec, context)
         check_given_lengths(config, task, imported, codec, context)
-    return Ingredients(config, task, lm.to(config.run.device), codec, imported, threads)
+    planted = config.flaw.name and config.flaw.where == "reward"
+    flaw = load_flaw(config.flaw.name, config.run.seed, task.demonstrations) if planted else None
+    return Ingredients(config, task, lm.to(config.run.device), codec, imported, threads, flaw)
 
 
 def set_up_torch(config: Config) -> None:
@@ -304,7 +314,11 @@ def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
         RewardModel(trunk_of(lm), derive_seed(config.run.seed, "reward head", k), fast).to(config.run.device)
         for k in range(config.reward.members)
     ]
-    return Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
+    ensemble = Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
+    if config.reward.halves:
+        seed = derive_seed(config.run.seed, "reward head", "probe")
+        ensemble.probe = RewardModel(trunk_of(lm), seed, fast).to(config.run.device)
+    return ensemble
 
 
 def controller_of(config: Config) -> KLController:
@@ -314,6 +328,24 @@ def controller_of(config: Config) -> KLController:
     if kl.controller == "adaptive":
         return AdaptiveKL(kl.beta, kl.target, kl.horizon)
     return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling, kl.horizon)
+
+
+def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: Collecting) -> Guarding | None:
+    """The guard with its collaborators; None where it is switched off."""
+    if config.guard.mode == "off":
+        return None
+    rounds, audits = config.run.rounds, config.audit
+    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, audits.suspicious_pairs)
+    return Guarding(
+        config=config.guard,
+        audits=audits,
+        seed=config.run.seed,
+        guard=Guard(config.guard, rounds, bar),
+        auditing=Auditing(collecting, config.audit),
+        ladder=Ladder(config.guard),
+        reference=reference,
+        anchor=copy.deepcopy(policy),
+    )
 
 
 def build_loop(
@@ -337,10 +369,15 @@ def build_loop(
     policy = Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device)
     critic = CriticModel(trunk_of(reference_lm), fast).to(device) if with_critic else None
     ensemble = build_ensemble(config, reference_lm, codec)
+    ensemble.bonus = flaw_bonus(ingredients.flaw, codec) if ingredients.flaw else None
 
     def reference_answers(prompts: list[list[int]], rng: torch.Generator) -> Rollout:
         return sample(reference, prompts, sampling_of(config), codec.eos_id, codec.pad_id, rng)
 
+    collecting = Collecting(
+        run.key, codec, task.prompts, store, task.labeller, ensemble, config.preferences,
+        Cursor(len(task.prompts), seed, "collect"),
+    )  # fmt: skip
     rows = Cursor(len(task.prompts), seed, "standardise").take(config.reward.standardise_samples)
     standard = reference_answers([codec.encode_prompt(task.prompts[i]) for i in rows], generator(seed, "standardise"))
     return OnlineLoop(
@@ -354,26 +391,26 @@ def build_loop(
             policy, critic, config.ppo, config.kl, config.rollout.temperature,
             config.policy.micro_batch_tokens, codec.pad_id,
         ),
-        rewarding=Rewarding(ensemble, config.reward, reference_answers),
-        collecting=Collecting(
-            run.key, codec, task.prompts, store, task.labeller, ensemble, config.preferences,
-            Cursor(len(task.prompts), seed, "collect"),
-        ),
+        rewarding=Rewarding(ensemble, config.reward, reference_answers, config.flaw),
+        collecting=collecting,
         refreshing=Refreshing(
             ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
-            standard.prompts, standard.responses, progress,
+            standard.prompts, standard.responses, progress, config.gate,
         ),
         controller=controller_of(config),
         limit=KLLimit(config.kl.hard_limit or None),
         learning_rate=LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps, config.ppo.lr_decay, config.ppo.lr_floor),
+        annealing=Annealing(config.ppo.lr_final, config.run.rounds * config.run.steps_per_round),
         plateau=Plateau(config.ppo.plateau_window, config.ppo.plateau_tolerance),
         triggers=RefreshTriggers(
-            config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze
+            config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze,
+            config.refresh.on_miscalibration,
         ),
         streams=Streams(seed),
         tracker=tracker,
         checkpoints=checkpoints,
         progress=progress,
+        guarding=guarding_of(config, reference, policy, collecting),
         observers=observers,
         stop_requested=stop_requested,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -39,12 +40,15 @@ class Collecting:
     config: PreferencesConfig
     cursor: Cursor
 
-    def collect(self, round: int, policy: Policy, sample: Sample, streams: Streams) -> int:
-        """A round's comparisons from the current policy; returns how many were labelled."""
-        count = self.config.per_round
+    def collect(self, round: int, policy: Policy, sample: Sample, streams: Streams, more: float = 1.0) -> int:
+        """A round's comparisons from the current policy; returns how many were labelled.
+
+        With `more` above 1 so many times as many, and those on which the members disagree.
+        """
+        count = math.ceil(more * self.config.per_round)
         if self.labeller is None or count == 0:
             return 0
-        choosy = self.config.selection == "disagreement"
+        choosy = self.config.selection == "disagreement" or more > 1.0
         rows = self.cursor.take(count * (self.config.candidates if choosy else 1))
         candidates = self._candidates(round, rows, policy, sample, streams["collect"])
         if choosy:
@@ -64,6 +68,31 @@ class Collecting:
         rows = Cursor(len(self.prompts), streams.seed, "collect initial").take(count)
         rng = generator(streams.seed, "collect initial")
         return self.ask(self._candidates(0, rows, reference, sample, rng))
+
+    def collect_adversarial(
+        self, round: int, count: int, hacked: Policy, good: Policy, good_version: str, sample: Sample, seed: int
+    ) -> int:
+        """Answers of a policy found hacking beside a good one's, those pairs that fool the ensemble most."""
+        if self.labeller is None or count == 0:
+            return 0
+        rng = generator(seed, "adversarial", round)
+        rows = torch.randint(len(self.prompts), (count * self.config.candidates,), generator=rng).tolist()
+        prompts = [self.codec.encode_prompt(self.prompts[i]) for i in rows]
+        sides = sample(hacked, prompts, rng), sample(good, prompts, rng)
+        versions = f"round-{round:04d}", good_version
+        candidates = []
+        for n, row in enumerate(rows):
+            one, other = (
+                self.response(side, n, Provenance(version, round, n))
+                for side, version in zip(sides, versions, strict=True)
+            )
+            key = f"{self.key}/adversarial-r{round:04d}-{n:05d}"
+            # They belong to the next round, as the audit's do.
+            candidates.append(Comparison(key, self.prompts[row], one, other, round + 1))
+        margins_P = pair_margins(self.ensemble, [self._pair(c) for c in candidates]).mean(0)
+        fooled = sorted(margins_P.argsort(descending=True, stable=True)[:count].tolist())
+        # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
+        return self.ask([candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)])
 
     def ask(self, comparisons: Sequence[Comparison]) -> int:
         """Store the comparisons, then the labels of those that have none; returns how many are labelled now."""
@@ -100,20 +129,20 @@ class Collecting:
         a, b = sample(policy, prompts, rng), sample(policy, prompts, rng)
         origin = Provenance("reference" if round == 0 else f"round-{round - 1:04d}", round, seed % 2**31)
 
-        def response(rollout: Rollout, i: int) -> Response:
-            ids = rollout.responses[i]
-            return Response(self.codec.decode(ids), origin, tuple(ids), rollout.finished[i])
-
         return [
             Comparison(
                 f"{self.key}/r{round:04d}-{n:05d}",
                 self.prompts[i],
-                response(a, n),
-                response(b, n),
+                self.response(a, n, origin),
+                self.response(b, n, origin),
                 round,
             )
             for n, i in enumerate(rows)
         ]
+
+    def response(self, rollout: Rollout, i: int, origin: Provenance) -> Response:
+        ids = rollout.responses[i]
+        return Response(self.codec.decode(ids), origin, tuple(ids), rollout.finished[i])
 
     def _pair(self, comparison: Comparison) -> Pair:
         return Pair(

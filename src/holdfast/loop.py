@@ -3,9 +3,10 @@
     prompts -> policy -> comparisons -> labeller -> store                                (collect)
     store -> replay mix -> refresh -> ensemble version v+1                               (refresh_if_due)
     prompts -> policy -> responses -> ensemble - beta * KL -> credit -> PPO, n times     (step)
+    policy, reference, last good policy -> fresh pairs -> people -> verdict -> actions   (watch_over)
     position, weights, optimisers, controllers, ledger, RNGs -> checkpoint               (commit)
 
-Everything that moves is named in `state`; `restore` puts all of it back, so that a resumed run goes on bit for bit.
+Everything that moves is named in `restoring.capture`; a resumed run goes on bit for bit.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from holdfast.algorithms.finite import all_finite
-from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.collecting import Collecting
@@ -30,16 +29,20 @@ from holdfast.control.kl import KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
-from holdfast.control.schedule import LearningRate
+from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.errors import HoldfastError, Interrupted
+from holdfast.guard.lines import event_line
+from holdfast.guarding import Guarding, Orders
 from holdfast.models.codec import Codec, plain_text
 from holdfast.models.policy import Policy
+from holdfast.overseeing import begin_guard, keep_good, learn_known, see, watch_over
 from holdfast.ppo import PPO, Experience, NonFiniteStep, assign_credit, response_values
 from holdfast.preferences.types import Prompt
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.refreshing import Refreshing
-from holdfast.reward.rewarding import Rewarding, Verdict
+from holdfast.restoring import capture, resume
+from holdfast.reward.rewarding import Rewarding, Scored
 from holdfast.rollout.sampler import Rollout, Sampling, sample
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
@@ -95,12 +98,14 @@ class OnlineLoop:
     controller: KLController
     limit: KLLimit
     learning_rate: LearningRate
+    annealing: Annealing
     plateau: Plateau
     triggers: RefreshTriggers
     streams: Streams
     tracker: Tracker
     checkpoints: CheckpointStore
     progress: Progress
+    guarding: Guarding | None = None
     observers: Sequence[Observer] = ()
     stop_requested: Callable[[], bool] = lambda: False
     ledger: KLLedger = field(default_factory=KLLedger)
@@ -117,14 +122,22 @@ class OnlineLoop:
         if self.checkpoints.is_empty():
             self.show_samples()
             self.commit("round-0000")
+        begin_guard(self)
         self.progress.begin("ppo", max(0, (rounds - self.position.round + 1) * steps - self.position.step_in_round))
-        while self.position.round <= rounds:
+        while self.position.round <= rounds and not self.stopped:
             self.round()
-        self.tracker.event(self.position.step, rounds, "run_finished")
+        if not self.stopped:
+            self.tracker.event(self.position.step, rounds, "run_finished")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the guard has ended the run at its last good policy, and asks."""
+        return self.guarding is not None and self.guarding.stopped
 
     def round(self) -> None:
-        """Collect, label, maybe refresh; n PPO steps; commit."""
+        """Collect, label, maybe refresh; n PPO steps; audit, verdict, actions; commit."""
         at = self.position
+        self.rewarding.set_round(at.round)
         if at.step_in_round == 0:
             self.collect()
             self.refresh_if_due()
@@ -137,9 +150,10 @@ class OnlineLoop:
                 self.commit_within_round()
         self.show_samples()
         self.event("round_finished", kl=self.ledger.reference, kl_round=self.ledger.round_total(at.round))
-        finished = at.round
+        name = f"round-{at.round:04d}"
+        watch_over(self, name)
         at.round, at.step_in_round = at.round + 1, 0
-        self.commit(f"round-{finished:04d}")
+        self.commit(name)
         self.stop_if_asked()
 
     def step(self) -> None:
@@ -152,14 +166,14 @@ class OnlineLoop:
             batches = self.ppo.batches(rollout)
             reference_BT = response_values(self.reference, rollout, batches, self.config.rollout.temperature)
             values_BT = self.ppo.values(rollout, batches)
-            verdict = self.rewarding.reward(rollout, self.streams["shaping"])
+            scored = self.rewarding.reward(rollout, self.streams["shaping"])
         at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
-        beta, lr = self.controller.beta, self.learning_rate.rate
+        beta, lr = self.controller.beta, self.learning_rate.rate * self.annealing.at(at.step - 1)
         try:
-            if not all_finite([verdict.members_KB]):
+            if not all_finite([scored.members_KB]):
                 raise NonFiniteStep("a reward member's scores are not all numbers")
             experience = assign_credit(
-                rollout, reference_BT, values_BT, verdict.rewards_B, beta, self.config.ppo, self.config.kl
+                rollout, reference_BT, values_BT, scored.rewards_B, beta, self.config.ppo, self.config.kl
             )
             with self.timed("update"):
                 learned, kl_step = self.ppo.learn(experience, batches, beta, lr, self.streams["minibatches"])
@@ -170,8 +184,10 @@ class OnlineLoop:
         kl = float(experience.kl_B.mean())
         self.ledger.record(at.step, at.round, kl_step, kl)
         self.controller.update(kl, len(rows), self.rewarding.ensemble.labels)
-        self.pace(float(verdict.scores_B.mean()))
-        self.report_step(experience, verdict, kl_step, beta, lr, learned)
+        self.pace(float(scored.scores_B.mean()))
+        with self.timed("guard"):
+            readings = see(self, experience, scored, {**learned, "objective/kl_step": kl_step})
+        self.report_step(experience, scored, kl_step, beta, lr, {**learned, **readings})
         for observer in self.observers:
             observer.after_step(at.step, at.round, [self.prompts[i] for i in rows], self.texts(rollout))
 
@@ -179,7 +195,9 @@ class OnlineLoop:
         """Have comparisons of the current policy's answers labelled and stored."""
         if self.position.step == 0:
             return  # The policy is still the reference, whose answers version 1 was trained on.
-        collected = self.collecting.collect(self.position.round, self.policy, self.sample, self.streams)
+        orders = self.guarding.orders if self.guarding else Orders()
+        more, orders.label_more = orders.label_more, 1.0
+        collected = self.collecting.collect(self.position.round, self.policy, self.sample, self.streams, more)
         if collected:
             self.event("labels_collected", comparisons=collected, labels=collected)
 
@@ -187,16 +205,24 @@ class OnlineLoop:
         """Fine-tune the ensemble where a trigger says so and no freeze forbids it."""
         at, state = self.position, self.refreshing
         kl_since = self.ledger.since(state.last_step)
-        reason = self.triggers.due(at.round, state.last_round, kl_since, state.settled)
+        guard = self.guarding
+        miscalibrated = guard is not None and guard.guard.miscalibrated
+        reason = self.triggers.due(at.round, state.last_round, kl_since, state.settled, miscalibrated)
+        if guard is not None and guard.orders.refresh and not self.triggers.frozen(at.round):
+            reason, guard.orders.refresh = guard.orders.refresh, ""
         if reason is None:
             return
         outcome = self.refreshing.refresh(at.round, at.step, self.streams)
         if outcome is None:
             self.event("refresh_skipped", reason=f"{reason}, but there are no new labels")
             return
-        # Scores of two versions are not one curve, so the plateau test starts afresh.
-        self.plateau.reset()
-        self.event("refresh", reason=reason, **asdict(outcome))
+        if outcome.accepted:
+            # Scores of two versions are not one curve, so the plateau test starts afresh.
+            self.plateau.reset()
+            learn_known(self)
+        self.event("refresh", reason=reason, **outcome.refresh_event())
+        if self.config.gate.use:
+            self.event("gate", **outcome.gate_event())
 
     def pace(self, score: float) -> None:
         """Advance the learning rate, and lower it when the policy has settled."""
@@ -225,7 +251,7 @@ class OnlineLoop:
     def report_step(
         self,
         experience: Experience,
-        verdict: Verdict,
+        scored: Scored,
         kl_step: float,
         beta: float,
         lr: float,
@@ -235,13 +261,13 @@ class OnlineLoop:
         at, rollout, target = self.position, experience.rollout, self.controller.target
         kl, reward = float(experience.kl_B.mean()), float(experience.rewards_B.mean())
         values = {
-            **verdict.metrics(),
+            **scored.metrics(),
             "objective/kl": kl,
             "objective/kl_step": kl_step,
             "objective/kl_round": self.ledger.round_total(at.round),
             "objective/kl_cumulative": self.ledger.spent,
             "objective/rlhf_reward": reward,
-            "objective/non_score_reward": reward - float(verdict.rewards_B.mean()),
+            "objective/non_score_reward": reward - float(scored.rewards_B.mean()),
             "objective/entropy": -float((rollout.logprobs_BT * rollout.mask_BT).sum(1).mean()),
             "control/beta": beta,
             **({} if target is None else {"control/kl_target": target}),
@@ -280,8 +306,11 @@ class OnlineLoop:
                 )  # fmt: skip
             for observer in self.observers:
                 observer.after_samples(at.step, self.round_shown, self.fixed_prompts, self.texts(rollout))
+        self.let_observe()
+
+    def let_observe(self) -> None:
         for observer in self.observers:
-            observer.after_round(at.step, self.round_shown, self.answer)
+            observer.after_round(self.position.step, self.round_shown, self.answer)
 
     @property
     def round_shown(self) -> int:
@@ -301,7 +330,10 @@ class OnlineLoop:
         return sample(policy, prompts, sampling_of(self.config), self.codec.eos_id, self.codec.pad_id, rng)
 
     def event(self, kind: str, **fields: object) -> None:
+        """Write that something happened, and say so where somebody is watching."""
         self.tracker.event(self.position.step, self.position.round, kind, **fields)
+        if line := event_line(kind, self.position.round, fields):
+            self.progress.say(line)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -324,35 +356,8 @@ class OnlineLoop:
 
     def commit(self, name: str) -> None:
         """Write a checkpoint that holds everything that moves."""
-        self.checkpoints.save(name, self.state())
-
-    def state(self) -> Snapshot:
-        optimiser_tensors, optimiser_document = optimiser_snapshot(self.ppo.optimiser)
-        tensors: dict[str, Mapping[str, Tensor]] = {
-            "policy": dict(self.policy.state_dict()),
-            "optimiser": optimiser_tensors,
-            "streams": self.streams.state(),
-            "ledger": self.ledger.state(),
-        }
-        if self.ppo.critic is not None:
-            tensors["critic"] = dict(self.ppo.critic.state_dict())
-        loop: dict[str, Any] = {
-            "position": asdict(self.position),
-            "cursor": self.cursor.state(),
-            "collecting": self.collecting.cursor.state(),
-            "controller": self.controller.state(),
-            "learning_rate": self.learning_rate.state(),
-            "plateau": self.plateau.state(),
-            "ensemble_version": self.rewarding.ensemble.version,
-            "refresh": {
-                "last_round": self.refreshing.last_round,
-                "last_step": self.refreshing.last_step,
-                "settled": self.refreshing.settled,
-            },
-            "watermark": self.collecting.store.watermark(),
-            "offsets": self.tracker.offsets(),
-        }
-        return Snapshot(tensors, {"loop": loop, "optimiser": optimiser_document})
+        self.checkpoints.save(name, capture(self))
+        keep_good(self)
 
     def check_restorable(self, snapshot: Snapshot) -> None:
         """Refuse a checkpoint whose version of the ensemble is damaged."""
@@ -360,33 +365,10 @@ class OnlineLoop:
         self.refreshing.versions.verify(int(loop["ensemble_version"]))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put everything that moves back to where a checkpoint left it, and cut the files to match."""
-        loop: Any = snapshot.documents["loop"]
-        self.refreshing.versions.load_into(self.rewarding.ensemble, int(loop["ensemble_version"]))
-        self.policy.load_state_dict(dict(snapshot.tensors["policy"]))
-        if self.ppo.critic is not None:
-            self.ppo.critic.load_state_dict(dict(snapshot.tensors["critic"]))
-        optimiser_document: Any = snapshot.documents["optimiser"]
-        restore_optimiser(self.ppo.optimiser, snapshot.tensors["optimiser"], optimiser_document)
-        self.streams.restore(snapshot.tensors["streams"])
-        self.position = Position(**loop["position"])
-        self.cursor.restore(loop["cursor"])
-        self.collecting.cursor.restore(loop["collecting"])
-        self.controller.restore(loop["controller"])
-        self.ledger.restore(snapshot.tensors["ledger"])
-        self.learning_rate.restore(loop["learning_rate"])
-        self.plateau.restore(loop["plateau"])
-        self.refreshing.last_round = int(loop["refresh"]["last_round"])
-        self.refreshing.last_step = int(loop["refresh"]["last_step"])
-        self.refreshing.settled = bool(loop["refresh"]["settled"])
-        if self.collecting.store.watermark() < int(loop["watermark"]):
-            raise HoldfastError(
-                "The label store holds fewer labels than the checkpoint was made with; "
-                "bring back the database that belongs to this run."
-            )
-        self.tracker.rewind(loop["offsets"])
-        for observer in self.observers:
-            observer.rewind(self.position.step)
+        """Go on from a checkpoint; whoever resumes a run that had stopped to ask has answered."""
+        resume(self, snapshot)
+        if self.guarding is not None and self.guarding.stopped:
+            self.guarding.grant()
 
 
 def sampling_of(config: Config) -> Sampling:

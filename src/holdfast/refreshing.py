@@ -1,31 +1,56 @@
-"""Refreshing the ensemble: fine-tune from the current weights on old and new labels, standardise, number, save."""
+"""Refreshing the ensemble: a candidate from the current weights and old and new labels, which the gate lets in or not.
+
+store -> old and new labels -> candidate -> standardise, number, save
+labels that members have not learnt from -> old and candidate's opinions -> gate -> the candidate, or the old one
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import Any
 
 import torch
 
-from holdfast.config.schema import RefreshConfig, RewardConfig
+from holdfast.config.schema import GateConfig, RefreshConfig, RewardConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams, generator
 from holdfast.reward.answered import Answered
-from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore
-from holdfast.reward.replay import draw_replay, holdout_place
-from holdfast.reward.training import FitSettings, Pair, ensemble_accuracy, fit_ensemble, pairs_of
+from holdfast.reward.ensemble import Ensemble, Tokens, Version, VersionStore, between
+from holdfast.reward.examining import Question, about_held_out, about_trained, judged, log_odds
+from holdfast.reward.gate import Decision, Quality, decide, quality
+from holdfast.reward.replay import draw_replay, even_shares, holdout_place
+from holdfast.reward.training import (
+    Fit,
+    FitSettings,
+    Pair,
+    ensemble_accuracy,
+    fit_ensemble,
+    members_leave_out,
+    pairs_of,
+    unseen_by,
+)
 from holdfast.track.progress import Progress, Silent
 
 # Held-out comparisons that are scored for one accuracy: its standard error is below 0.8 points, and no version takes
 # longer to measure because the run is long.
 MOST_HELD_OUT = 4000
 
+# Earlier labels on which a candidate is compared with the version in use, evenly over the rounds: a loss of 3 points is
+# then two standard errors.
+MOST_EARLIER = 500
+
 
 @dataclass(frozen=True)
 class RefreshOutcome:
-    """What a version was trained on and how right it is."""
+    """What a version was trained on and how right it is, and what the gate said of it.
+
+    `version` is the one that was trained and `in_use` the one that is used from now on. `before` and `after` are the
+    version that was in use and the new one on the same labels, which neither has learnt from.
+    """
 
     version: int
     labels: int
@@ -33,21 +58,56 @@ class RefreshOutcome:
     loss: float
     train_accuracy: float
     holdout_accuracy: float | None
+    accepted: bool = True
+    in_use: int = 0
+    decision: Decision = field(default_factory=lambda: Decision(True, "the gate was not asked"))
+    before: Quality = field(default_factory=Quality)
+    after: Quality = field(default_factory=Quality)
+
+    def refresh_event(self) -> dict[str, Any]:
+        """What was trained, as the fields of an event."""
+        apart = ("decision", "before", "after")
+        fields = {name: value for name, value in vars(self).items() if name not in apart}
+        return {**fields, "gate_reason": self.decision.reason}
+
+    def gate_event(self) -> dict[str, Any]:
+        """What the gate did, as the fields of an event."""
+        return {
+            "accepted": self.accepted,
+            "reason": self.decision.reason,
+            "version": self.version,
+            "in_use": self.in_use,
+            "checks": [asdict(check) for check in self.decision.checks],
+            "before": asdict(self.before),
+            "after": asdict(self.after),
+        }
 
 
 @dataclass(frozen=True)
 class Material:
-    """What one version is trained on and measured on; `labels` and `watermark` say which labels it knows."""
+    """What one version is trained on and measured on; `labels` and `watermark` say which labels it knows.
+
+    `fresh` are those of the pairs that are new, `fresh_held_out` new ones that never train; `earlier` and
+    `earlier_held_out` are some that the version in use knows.
+    """
 
     pairs: list[Pair]
     held_out: list[Pair]
     labels: int
     watermark: int
+    fresh: list[Pair] = field(default_factory=list)
+    fresh_held_out: list[Pair] = field(default_factory=list)
+    earlier: list[Pair] = field(default_factory=list)
+    earlier_held_out: list[Pair] = field(default_factory=list)
 
 
 @dataclass
 class Refreshing:
-    """Trains versions of the ensemble from the store. Held-out comparisons never train."""
+    """Trains versions of the ensemble from the store. Held-out comparisons never train.
+
+    `last_round` and `last_step` say when the version in use was made. A refresh that is refused leaves them as they
+    are: its labels are still new to the ensemble, and it is still due.
+    """
 
     ensemble: Ensemble
     versions: VersionStore
@@ -58,6 +118,7 @@ class Refreshing:
     reference_prompts: Tokens
     reference_responses: Tokens
     progress: Progress
+    gate: GateConfig = field(default_factory=GateConfig)
     # Version 1 is trained right before round 1, so that counts as round 1's refresh.
     last_round: int = 1
     last_step: int = 0
@@ -81,40 +142,72 @@ class Refreshing:
             )
         material = Material(train, self._held_out(None), self.answered.labels(), watermark)
         settings = FitSettings(self.reward.epochs, self.reward.lr, self.reward.warmup_steps)
-        return self._fit(material, settings, generator(streams.seed, "reward initial"), self.progress)
+        fit = self._train(material, settings, generator(streams.seed, "reward initial"), self.progress, round=0)
+        self.versions.save(self.ensemble)
+        return self._outcome(material, fit)
 
     def refresh(self, round: int, step: int, streams: Streams) -> RefreshOutcome | None:
-        """The next version, from the labels that are new and a replay of older ones; None where nothing is new."""
+        """A candidate from new labels and a replay of older ones, put to the gate; None where nothing is new."""
         material = self.material(round, streams)
         if material is None:
             return None
+        before = self.ensemble.keep()
+        questions = self._questions(material) if self.gate.use else []
+        old = log_odds(self.ensemble, questions)
         settings = FitSettings(self.config.epochs, self.config.lr, self.config.warmup_steps)
-        outcome = self._fit(material, settings, streams["refresh"], Silent())
-        self.last_round, self.last_step, self.settled = round, step, False
-        return outcome
+        fit = self._train(material, settings, streams["refresh"], Silent(), round)
+        evidence = judged(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
+        decision = decide(evidence, self.gate) if self.gate.use else Decision(True, "the gate is off")
+        self.versions.save(self.ensemble, refused=not decision.accept)
+        outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
+        joins = self.gate.failed == "join"
+        if decision.accept or joins:
+            self.last_round, self.last_step, self.settled = round, step, False
+        if not decision.accept:
+            self._refuse(before)
+        was, now = quality(evidence)
+        return replace(outcome, in_use=self.ensemble.version, before=was, after=now)
 
     def material(self, up_to_round: int, streams: Streams) -> Material | None:
         """What a refresh in a round trains on and is measured on; None where nothing is new."""
         self.answered.update()
         # The round counts too: after a return to an earlier checkpoint the store is ahead of the run, and the
         # watermark of a given ensemble speaks of another store.
-        old, fresh = self.answered.old_and_fresh(up_to_round, self.last_round, self.ensemble.watermark)
+        known = up_to_round, self.last_round, self.ensemble.watermark
+        old, fresh = self.answered.old_and_fresh(*known)
         if not fresh:
             return None
         replayed = draw_replay(old, round(self.config.old_per_new * len(fresh)), streams["refresh"])
         # Labels of later rounds are there when this round is done again; they must still be new to the next one.
         watermark = min(self.store.watermark(up_to_round), self.answered.watermark)
+        pairs = self._pairs([*replayed, *fresh])
+        held = list(self.answered.held_out_known(MOST_EARLIER, *known).values())
+        trained = [self._some(ids, MOST_EARLIER) for ids in old]
+        shares = even_shares([len(h) + len(t) for h, t in zip(held, trained, strict=True)], MOST_EARLIER)
         return Material(
-            pairs=self._pairs([*replayed, *fresh]),
+            pairs=pairs,
             held_out=self._held_out(up_to_round),
             labels=self.answered.labels(up_to_round),
             watermark=watermark,
+            fresh=pairs[len(replayed) :],
+            fresh_held_out=self._pairs(self.answered.held_out_fresh(MOST_HELD_OUT, *known)),
+            earlier=self._pairs(
+                [key for h, t, n in zip(held, trained, shares, strict=True) for key in t[: max(0, n - len(h))]]
+            ),
+            earlier_held_out=self._pairs([key for h, n in zip(held, shares, strict=True) for key in h[:n]]),
         )
 
     def holdout_accuracy(self) -> float | None:
         """How often the present version agrees with held-out labels; None where there are none."""
         self.answered.update()
         return ensemble_accuracy(self.ensemble, self._held_out(None))
+
+    def labelled_answers(self, comparisons: int, up_to_round: int) -> tuple[list[list[int]], list[list[int]]]:
+        """Prompts and answers of labels that the version in use knows, evenly over the rounds; the same each time."""
+        self.answered.update()
+        known, _ = self.answered.old_and_fresh(up_to_round, self.last_round, self.ensemble.watermark)
+        chosen = self._pairs(draw_replay(known, comparisons, generator(0, "labelled answers", up_to_round)))
+        return [p.prompt for p in chosen for _ in range(2)], [side for p in chosen for side in (p.a, p.b)]
 
     def _held_out(self, up_to_round: int | None) -> list[Pair]:
         return self._pairs(self.answered.held_out(MOST_HELD_OUT, up_to_round))
@@ -125,15 +218,45 @@ class Refreshing:
         by_id = {item.comparison.id: item for item in items}
         return pairs_of(self.codec, [by_id[key] for key in comparison_ids])
 
-    def _fit(
-        self, material: Material, settings: FitSettings, rng: torch.Generator, progress: Progress
-    ) -> RefreshOutcome:
+    def _some(self, comparison_ids: Sequence[str], most: int) -> list[str]:
+        """The first few of a round's comparisons from which one member never learns."""
+        members, kind = len(self.ensemble.members), self.reward.bootstrap
+        if not members_leave_out(members, kind):
+            return []
+        apart = (key for key in comparison_ids if unseen_by(key, members, kind) is not None)
+        return list(islice(apart, most))
+
+    def _questions(self, material: Material) -> list[Question]:
+        members, kind = len(self.ensemble.members), self.reward.bootstrap
+        return [
+            *about_held_out(material.earlier_held_out, members, fresh=False),
+            *about_trained(material.earlier, members, kind, fresh=False),
+            *about_held_out(material.fresh_held_out, members, fresh=True),
+            *about_trained(material.fresh, members, kind, fresh=True),
+        ]
+
+    def _train(
+        self, material: Material, settings: FitSettings, rng: torch.Generator, progress: Progress, round: int
+    ) -> Fit:
+        """Make the ensemble a new version of itself."""
+        number = self.versions.next_number(round, self.ensemble.version)
         fit = fit_ensemble(self.ensemble, material.pairs, settings, self.reward, rng, progress)
-        self.ensemble.version += 1
-        self.ensemble.labels = material.labels
-        self.ensemble.watermark = material.watermark
+        self.ensemble.version, self.ensemble.round = number, round
+        self.ensemble.labels, self.ensemble.watermark = material.labels, material.watermark
+        self.ensemble.standardise(self.reference_prompts, self.reference_responses)
+        return fit
+
+    def _refuse(self, before: Version) -> None:
+        """The version of before again, or one half-way to the candidate."""
+        if self.gate.failed == "keep":
+            self.ensemble.take(before)
+            return
+        candidate = self.ensemble.keep()
+        self.ensemble.take(replace(candidate, number=candidate.number + 1, weights=between(before, candidate)))
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
         self.versions.save(self.ensemble)
+
+    def _outcome(self, material: Material, fit: Fit) -> RefreshOutcome:
         return RefreshOutcome(
             version=self.ensemble.version,
             labels=self.ensemble.labels,
@@ -141,4 +264,5 @@ class Refreshing:
             loss=fit.loss,
             train_accuracy=fit.accuracy,
             holdout_accuracy=ensemble_accuracy(self.ensemble, material.held_out),
+            in_use=self.ensemble.version,
         )

@@ -46,3 +46,11 @@ def test_a_frozen_round_is_never_due_and_the_one_after_is() -> None:
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(HoldfastError):
         RefreshTriggers(**settings)  # type: ignore[arg-type]
+
+
+def test_claims_found_wrong() -> None:
+    triggers = RefreshTriggers(on_miscalibration=True, freeze=((7, 7),))
+    assert triggers.due(1, 0, 0.0, settled=True, miscalibrated=False) is None
+    assert triggers.due(1, 0, 0.0, settled=False, miscalibrated=True) == "an audit found the ensemble's claims wrong"
+    assert triggers.due(7, 0, 0.0, settled=False, miscalibrated=True) is None, "not in a freeze period"
+    assert RefreshTriggers(on_miscalibration=False).due(1, 0, 0.0, False, miscalibrated=True) is None

@@ -74,3 +74,16 @@ def test_dropout_is_off_in_training_mode() -> None:
     expected = model(batch)
     model.train()
     torch.testing.assert_close(model(batch), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_head_reads_the_hidden_state_of_the_last_token(fast: bool) -> None:
+    model = RewardModel(trunk_of(build("llama")), 5, fast)
+    batch = take_rows(PROMPTS, RESPONSES, [0, 1, 2, 3], PAD, "cpu")
+    hidden_BD = model.hidden(batch)
+    assert hidden_BD.shape == (4, model.width)
+    assert torch.equal(model.read(hidden_BD), model(batch))
+    for i in range(4):
+        ids = torch.tensor([[*PROMPTS[i], *RESPONSES[i]]])
+        alone_D = model.trunk(input_ids=ids).last_hidden_state[0, -1]
+        torch.testing.assert_close(hidden_BD[i], alone_D, atol=1e-5, rtol=1e-4)

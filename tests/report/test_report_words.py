@@ -2,7 +2,8 @@ import pytest
 from fake_run import write_lines
 
 from holdfast.report.data import EventRow, RunData, read_run
-from holdfast.report.words import duration, event_lines, refresh_events, result, status, tiles
+from holdfast.report.events import event_lines, refresh_events
+from holdfast.report.words import duration, result, status, tiles
 
 
 def make_run(tmp_path, *, metrics=(), events=(), gold=()) -> RunData:
@@ -85,6 +86,8 @@ def test_a_refresh_written_twice_by_a_resume_counts_once(tmp_path):
         (["run_started", "interrupted"], "interrupted"),
         (["run_started", "interrupted", "resumed"], "not finished"),
         (["run_started", "interrupted", "resumed", "run_finished"], "finished"),
+        (["run_started", "stopped"], "stopped"),
+        (["run_started", "stopped", "resumed"], "not finished"),
     ],
 )
 def test_status_follows_the_last_word(tmp_path, kinds, expected):

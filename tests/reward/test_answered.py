@@ -38,6 +38,12 @@ def _check(answered: Answered, store: PreferenceStore, up_to: int, known_round: 
     assert [ids for ids in old if ids] == [ids for _, ids in sorted(by_round.items())]
     held = [item.comparison.id for item in everything if holdout_place(item.comparison.id) < SHARE]
     assert answered.held_out(10**6, up_to) == held
+    apart = {item.comparison.id for item in everything if item.comparison.id in held}
+    assert set(answered.held_out_fresh(10**6, up_to, known_round, watermark)) == apart - known
+    of_rounds = answered.held_out_known(10**6, up_to, known_round, watermark)
+    assert {key for ids in of_rounds.values() for key in ids} == apart & known
+    assert len(of_rounds) == len(old), "one entry for each round that a version may know"
+    assert all(len(ids) <= 2 for ids in answered.held_out_known(2, up_to, known_round, watermark).values())
     assert answered.labels(up_to) == sum(len(item.labels) for item in everything)
 
 

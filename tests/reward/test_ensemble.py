@@ -8,8 +8,8 @@ from toy_preferences import reference_answers, toy_ensemble
 
 from holdfast.errors import HoldfastError
 from holdfast.models.reward_model import RewardModel, trunk_of
-from holdfast.reward.ensemble import Ensemble, VersionStore, members_in, version_name
-from holdfast.rollout.batches import take_rows
+from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore, between, members_in, version_name
+from holdfast.rollout.batches import MicroBatch, take_rows
 from tiny_models import PAD, build
 
 PROMPTS, RESPONSES = reference_answers()
@@ -142,3 +142,151 @@ def test_versions_that_are_not_there(tmp_path: Path) -> None:
     _saved(tmp_path)
     with pytest.raises(HoldfastError, match="v009"):
         store.load_into(_another(), 9)
+
+
+# --- features, opinions, flaws, probe ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_judging_gives_scores_and_features_in_one_pass(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = build("llama", initializer_range=0.1, num_hidden_layers=1)
+    ensemble = Ensemble([RewardModel(trunk_of(lm), k, fast) for k in range(2)], PAD, 200)
+    ensemble.standardise(PROMPTS, RESPONSES)
+    scores_KB, features_BD = ensemble.scores(PROMPTS, RESPONSES), ensemble.features(PROMPTS, RESPONSES)
+    passes: list[int] = []
+    hidden = RewardModel.hidden
+
+    def counted(self: RewardModel, batch: MicroBatch) -> torch.Tensor:
+        passes.extend(batch.rows)
+        return hidden(self, batch)
+
+    monkeypatch.setattr(RewardModel, "hidden", counted)
+    judged_KB, seen_BD = ensemble.judge(PROMPTS, RESPONSES)
+    assert len(passes) == 2 * len(PROMPTS)
+    assert torch.equal(judged_KB, scores_KB)
+    assert torch.equal(seen_BD, features_BD)
+    # The head of the first member reads just this.
+    head = ensemble.members[0].head
+    torch.testing.assert_close(
+        seen_BD @ head.weight[0].detach() + head.bias.detach(), ensemble.raw_scores(PROMPTS, RESPONSES)[0]
+    )
+
+
+def test_each_answer_is_put_to_the_member_that_is_asked() -> None:
+    ensemble = toy_ensemble()
+    raw_KB = ensemble.raw_scores(PROMPTS, RESPONSES)
+    asked = [i % 3 for i in range(40)]
+    raw_B = ensemble.opinions(PROMPTS, RESPONSES, asked)
+    torch.testing.assert_close(raw_B, raw_KB[asked, list(range(40))])
+    ensemble.bonus, ensemble.bonus_scale = _length_bonus, 2.0
+    torch.testing.assert_close(
+        ensemble.opinions(PROMPTS, RESPONSES, asked) - raw_B, 2.0 * _length_bonus(PROMPTS, RESPONSES)
+    )
+
+
+def _length_bonus(prompts: Tokens, responses: Tokens) -> torch.Tensor:
+    return torch.tensor([float(len(r)) for r in responses])
+
+
+def test_a_planted_flaw_is_added_to_every_raw_score_and_does_not_move_the_units() -> None:
+    ensemble = toy_ensemble()
+    ensemble.standardise(PROMPTS, RESPONSES)
+    raw_KB, scores_KB = ensemble.raw_scores(PROMPTS, RESPONSES), ensemble.scores(PROMPTS, RESPONSES)
+    units = ensemble.means, ensemble.sds
+    ensemble.bonus = _length_bonus
+    assert torch.equal(ensemble.raw_scores(PROMPTS, RESPONSES), raw_KB), "before its onset the scale is 0"
+    ensemble.bonus_scale = 0.5
+    lengths_B = torch.tensor([float(len(r)) for r in RESPONSES])
+    torch.testing.assert_close(ensemble.raw_scores(PROMPTS, RESPONSES), raw_KB + 0.5 * lengths_B)
+    expected_KB = scores_KB + 0.5 * lengths_B / torch.tensor(ensemble.sds)[:, None]
+    torch.testing.assert_close(ensemble.scores(PROMPTS, RESPONSES), expected_KB)
+    torch.testing.assert_close(ensemble.judge(PROMPTS, RESPONSES)[0], expected_KB)
+    ensemble.standardise(PROMPTS, RESPONSES)
+    assert (ensemble.means, ensemble.sds) == units
+
+
+def test_a_version_that_was_kept_comes_back_bit_for_bit() -> None:
+    ensemble = toy_ensemble()
+    ensemble.standardise(PROMPTS, RESPONSES)
+    ensemble.version, ensemble.round, ensemble.labels, ensemble.watermark = 4, 7, 99, 123
+    kept, before = ensemble.keep(), ensemble.scores(PROMPTS, RESPONSES)
+    with torch.no_grad():
+        for member in ensemble.members:
+            member.head.weight.mul_(3.0)
+    ensemble.standardise(PROMPTS, RESPONSES)
+    ensemble.version, ensemble.round, ensemble.labels, ensemble.watermark = 5, 8, 100, 124
+    ensemble.take(kept)
+    assert (ensemble.version, ensemble.round, ensemble.labels, ensemble.watermark) == (4, 7, 99, 123)
+    assert torch.equal(ensemble.scores(PROMPTS, RESPONSES), before)
+
+
+def test_half_way_between_two_versions() -> None:
+    ensemble = toy_ensemble(2)
+    one = ensemble.keep()
+    with torch.no_grad():
+        ensemble.members[1].head.weight.mul_(3.0)
+        ensemble.members[1].head.bias.fill_(4.0)
+    halfway = between(one, ensemble.keep())
+    torch.testing.assert_close(halfway[1]["head.weight"], 2.0 * one.weights[1]["head.weight"])
+    assert halfway[1]["head.bias"].tolist() == [2.0]
+    assert torch.equal(halfway[0]["head.weight"], one.weights[0]["head.weight"])
+
+
+def _made(store: VersionStore, number: int, round: int, refused: bool = False) -> None:
+    ensemble = toy_ensemble(1)
+    ensemble.means, ensemble.sds, ensemble.version, ensemble.round = (0.0,), (1.0,), number, round
+    store.save(ensemble, refused)
+
+
+def test_version_numbers_never_repeat_and_a_round_done_again_makes_the_same_one(tmp_path: Path) -> None:
+    store = VersionStore(tmp_path / "rewards")
+    assert store.next_number(0, in_use=0) == 1
+    _made(store, 1, round=0)
+    _made(store, 2, round=2)
+    _made(store, 3, round=3, refused=True)
+    assert store.next_number(4, in_use=2) == 4
+    # Killed after saving, or gone back to a checkpoint from before round 3: it is done again.
+    assert store.next_number(3, in_use=2) == 3
+    # Rolled back to version 1 in round 5: the numbers go on.
+    assert store.next_number(5, in_use=1) == 4
+    # An ensemble from another run, made in a late round there.
+    given = VersionStore(tmp_path / "given")
+    _made(given, 9, round=30)
+    assert given.next_number(2, in_use=9) == 10
+
+
+def test_a_refused_version_is_kept_but_never_the_newest(tmp_path: Path) -> None:
+    store = VersionStore(tmp_path / "rewards")
+    _made(store, 1, round=0)
+    _made(store, 2, round=2)
+    _made(store, 3, round=3, refused=True)
+    loaded = toy_ensemble(1)
+    store.load_newest_into(loaded)
+    assert (loaded.version, loaded.round) == (2, 2)
+    store.load_into(loaded, 3)
+    assert (loaded.version, loaded.round) == (3, 3)
+
+
+def test_a_probe_is_scored_beside_the_members_and_is_no_part_of_the_reward(tmp_path: Path) -> None:
+    four, ensemble = toy_ensemble(4), toy_ensemble(3)
+    ensemble.probe = four.members[3]
+    for some in (four, ensemble):
+        some.standardise(PROMPTS, RESPONSES)
+    expected_KB = four.scores(PROMPTS, RESPONSES)
+    judgement = ensemble.judge_with_probe(PROMPTS, RESPONSES)
+    torch.testing.assert_close(judgement.scores_KB, expected_KB[:3])
+    assert judgement.probe_B is not None
+    torch.testing.assert_close(judgement.probe_B, expected_KB[3])
+    torch.testing.assert_close(ensemble.scores(PROMPTS, RESPONSES), expected_KB[:3])
+    assert four.judge_with_probe(PROMPTS, RESPONSES).probe_B is None
+    store = VersionStore(tmp_path / "rewards")
+    ensemble.version = 1
+    store.save(ensemble)
+    loaded = _another(3)
+    with pytest.raises(HoldfastError, match=r"has a probe; set reward\.halves"):
+        store.load_into(loaded, 1)
+    loaded.probe = _another(4).members[3]
+    store.load_into(loaded, 1)
+    again = loaded.judge_with_probe(PROMPTS, RESPONSES)
+    assert again.probe_B is not None
+    assert torch.equal(again.probe_B, judgement.probe_B)

@@ -2,7 +2,7 @@
 
 import torch
 
-from holdfast.reward.replay import draw_replay, holdout_place
+from holdfast.reward.replay import draw_replay, even_shares, holdout_place
 
 Item = tuple[int, int]
 
@@ -71,3 +71,11 @@ def test_the_holdout_is_the_same_in_every_release() -> None:
     """Runs of an earlier release are resumed, and what was held out must not begin to train."""
     # sha256("holdout concierge-0/r0001-00007"), its first 8 bytes over 2**64.
     assert holdout_place("concierge-0/r0001-00007") == int("8abf9abda5182ca1", 16) / 2**64
+
+
+def test_even_shares_by_hand() -> None:
+    assert even_shares([100, 100, 100], 30) == [10, 10, 10]
+    # 4 and 6 give all they have, and 40 are left for the two others.
+    assert even_shares([100, 4, 100, 6], 50) == [20, 4, 20, 6]
+    assert even_shares([3, 5], 100) == [3, 5]
+    assert even_shares([], 10) == []

@@ -10,16 +10,20 @@ from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import word_tokenizer
 from holdfast.preferences.types import Choice, Label, LabelledComparison, Provenance, Response
-from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.ensemble import Ensemble, Tokens
 from holdfast.reward.training import (
     FitSettings,
     Pair,
     _accumulate,
     ensemble_accuracy,
     fit_ensemble,
+    labels_for,
+    opinion_margins,
     pair_margins,
     pairs_of,
+    raw_margins,
     response_tokens,
+    unseen_by,
 )
 from holdfast.track.progress import Silent
 from tiny_models import EOS
@@ -215,3 +219,85 @@ def test_pairs_carry_share_and_round(codec: Codec) -> None:
     assert pair.share_a == pytest.approx(2.5 / 4)
     # Two sides, each as long as the longer one: 2 x (prompt + 6).
     assert pair.tokens == 2 * (len(pair.prompt) + 6)
+
+
+# --- who learns from which label --------------------------------------------------------------------------------
+
+
+def _learners(pairs: list[Pair], members: int, bootstrap: str) -> list[set[str]]:
+    ensemble = toy_ensemble(members)
+    return [{p.key for p in labels_for(k, ensemble, pairs, bootstrap)} for k in range(members)]
+
+
+def test_a_member_never_learns_from_its_own_fold() -> None:
+    pairs = toy_pairs(500)
+    shares = _learners(pairs, 3, "subsample")
+    asked = {p.key: unseen_by(p.key, 3, "subsample") for p in pairs}
+    for k, seen in enumerate(shares):
+        assert seen == {key for key, member in asked.items() if member != k}
+        # Four fifths of 500, give or take 4 standard deviations of a binomial.
+        assert len(seen) == pytest.approx(400, abs=36)
+    assert sum(member is not None for member in asked.values()) == pytest.approx(300, abs=44)
+
+
+def test_folds_do_not_change_as_labels_come_in() -> None:
+    few, many = toy_pairs(60), toy_pairs(200)
+    for before, after in zip(_learners(few, 3, "subsample"), _learners(many, 3, "subsample"), strict=True):
+        assert before == after & {p.key for p in few}
+
+
+@pytest.mark.parametrize(("members", "bootstrap"), [(1, "subsample"), (3, "none"), (3, "replace")])
+def test_otherwise_every_member_may_learn_from_all(members: int, bootstrap: str) -> None:
+    pairs = toy_pairs(30)
+    assert _learners(pairs, members, bootstrap) == [{p.key for p in pairs}] * members
+    assert all(unseen_by(p.key, members, bootstrap) is None for p in pairs)
+
+
+def test_a_probe_learns_from_the_labels_that_members_do_not_see() -> None:
+    ensemble, pairs = toy_ensemble(2), toy_pairs(120)
+    ensemble.probe = toy_ensemble(3).members[2]
+    *members, probe = [{p.key for p in labels_for(k, ensemble, pairs, "none")} for k in range(3)]
+    assert members[0] == members[1]
+    assert not members[0] & probe
+    assert members[0] | probe == {p.key for p in pairs}
+    before = ensemble.probe.head.weight.clone()
+    _fit(ensemble, pairs)
+    assert not torch.equal(ensemble.probe.head.weight, before)
+    with pytest.raises(HoldfastError, match=r"halves of the labels \(reward\.halves\)"):
+        labels_for(2, ensemble, [p for p in pairs if p.key in members[0]], "none")
+
+
+def test_training_learns_to_take_a_planted_flaw_back() -> None:
+    """A bonus for answers without GOOD turns every claim over; labels bring the right one back through it."""
+
+    def bonus(prompts: Tokens, responses: Tokens) -> torch.Tensor:
+        return torch.tensor([float(GOOD not in r) for r in responses])
+
+    ensemble, new = _fit(toy_ensemble(), toy_pairs(96)), toy_pairs(100, seed=99)
+    ensemble.bonus, ensemble.bonus_scale = bonus, 20.0
+    spoilt = ensemble_accuracy(ensemble, new)
+    assert spoilt is not None
+    assert spoilt < 0.2
+    ensemble.bonus_scale = 2.0
+    _fit(ensemble, toy_pairs(96, seed=1))
+    mended = ensemble_accuracy(ensemble, new)
+    assert mended is not None
+    assert mended > 0.9
+
+
+def test_a_flaw_is_in_the_loss() -> None:
+    ensemble, pairs = toy_ensemble(1), toy_pairs(1)
+    with torch.no_grad():
+        ensemble.members[0].head.weight.zero_()
+    # The side people preferred gets 3 more than the other: -log sigma(3) = .048587.
+    ensemble.bonus_scale = 1.0
+    ensemble.bonus = lambda prompts, responses: torch.tensor([3.0 * (GOOD in r) for r in responses])
+    loss, accuracy = _accumulate(ensemble, ensemble.members[0], pairs, toy_config())
+    assert (loss, accuracy) == pytest.approx((0.048587, 1.0), abs=1e-5)
+
+
+def test_margins_of_one_member_for_each_pair() -> None:
+    ensemble, pairs = toy_ensemble(), toy_pairs(9)
+    margins_KP = raw_margins(ensemble, pairs)
+    asked = [2, 0, 1] * 3
+    torch.testing.assert_close(opinion_margins(ensemble, pairs, asked), margins_KP[asked, list(range(9))])

@@ -41,11 +41,11 @@ def toy_pairs(count: int, seed: int = 0, round: int = 0) -> list[Pair]:
     """Pairs of which the good side is first or second by chance."""
     rng = torch.Generator().manual_seed(seed)
     pairs = []
-    for _ in range(count):
+    for n in range(count):
         prompt = torch.randint(2, VOCABULARY, (3,), generator=rng).tolist()
         good_first = bool(torch.rand(1, generator=rng) < 0.5)
         a, b = _answer(rng, good_first), _answer(rng, not good_first)
-        pairs.append(Pair(prompt, a, b, float(good_first), round))
+        pairs.append(Pair(prompt, a, b, float(good_first), round, f"toy-{seed}-{n}"))
     return pairs
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import small_run
 from holdfast.checkpoint import files
 from holdfast.cli.main import main
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.ensemble import Ensemble, Judgement
 from small_run import differences, events_of, result_of, rows_of, run_arguments
 
 
@@ -33,20 +32,20 @@ class BrokenFrom:
         self.first, self.last, self.count = first, first + calls - 1, 0
 
     def put_in(self, patch: pytest.MonkeyPatch) -> None:
-        whole = Ensemble.scores
+        whole = Ensemble.judge_with_probe
 
-        def scores(ensemble: Ensemble, *args: Any) -> torch.Tensor:
-            scores_KB = whole(ensemble, *args)
+        def judge_with_probe(ensemble: Ensemble, *args: Any) -> Judgement:
+            judgement = whole(ensemble, *args)
             self.count += 1
             if self.first <= self.count <= self.last:
-                scores_KB[1] = float("nan")
-            return scores_KB
+                judgement.scores_KB[1] = float("nan")
+            return judgement
 
-        patch.setattr(Ensemble, "scores", scores)
+        patch.setattr(Ensemble, "judge_with_probe", judge_with_probe)
 
 
-# Scores are asked for at the fixed samples (call 1), then once a step; no refresh and no labels between.
-STILL = {"refresh__every_rounds": "0", "preferences__per_round": "0", "reward__holdout": "0.0"}
+# Rewards are asked for once a step; there is no refresh, no label and no guard between.
+STILL = {"guard__mode": "off", "refresh__every_rounds": "0", "preferences__per_round": "0", "reward__holdout": "0.0"}
 
 
 def test_steps_with_bad_scores_are_dropped_and_too_many_end_the_run(
@@ -54,7 +53,7 @@ def test_steps_with_bad_scores_are_dropped_and_too_many_end_the_run(
 ) -> None:
     """Step 2 and all after it meet NaN: step 2 ends round 1, steps 3 and 4 are the third in a row."""
     with monkeypatch.context() as patch:
-        BrokenFrom(first=3).put_in(patch)
+        BrokenFrom(first=2).put_in(patch)
         assert main(run_arguments(tmp_path, **STILL)) == 2
     assert "3 steps in a row met values that are not numbers" in last_line(capsys)
     run = tmp_path / small_run.NAME
@@ -73,7 +72,7 @@ def test_one_bad_step_does_not_move_the_policy(tmp_path: Path, monkeypatch: pyte
     """A run whose second step is dropped has after it the policy and optimiser it had before it."""
     one = small_run.run(tmp_path / "one", run__rounds="1", run__steps_per_round="1", **STILL)
     with monkeypatch.context() as patch:
-        BrokenFrom(first=3, calls=1).put_in(patch)
+        BrokenFrom(first=2, calls=1).put_in(patch)
         two = small_run.run(tmp_path / "two", run__rounds="1", run__steps_per_round="2", **STILL)
     before, after = small_run.checkpoint_of(one, "round-0001"), small_run.checkpoint_of(two, "round-0001")
     moved = [name for name in differences(before, after) if name.startswith(("policy/", "optimiser/"))]

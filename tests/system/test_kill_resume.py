@@ -43,7 +43,7 @@ CHAIN = (
     Point("holdfast.reward.training:_fit_member", call=2),  # in the middle of a refresh
     Point("holdfast.reward.training:_fit_member", call=2),  # at the same place again
     Point("holdfast.checkpoint.store:rename", about="round-0003-step-0001"),  # written, not yet in place
-    Point("holdfast.lab.observer:GoldObserver._append", call=5),  # some of the last rows are there
+    Point("holdfast.lab.observer:Rows.append", call=5),  # some of the last rows are there
     Point("holdfast.cli.session:write_report"),  # all done but the report
 )
 
@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_told_of(
 def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(
     damage: Callable[[Path], None], cut_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for checkpoint in (cut_run / "checkpoints").iterdir():
+    for checkpoint in (cut_run / "checkpoints").glob("round-*"):
         damage(checkpoint / "policy.safetensors")
     # SQLite folds its log of the killed run into the database when that is opened; the labels stay the same.
     aside = ["run.lock", "run.db", "run.db-wal", "run.db-shm"]

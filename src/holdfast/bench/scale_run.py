@@ -37,7 +37,7 @@ SETTINGS = (
     "world.options={prompts = 64, demonstrations = 64, heldout = 16}",
     "policy.hidden=16", "policy.layers=1", "policy.heads=2", "policy.feed_forward=32", "policy.context=96",
     "sft.epochs=1", "rollout.max_new_tokens=12", "reward.members=2", "reward.initial_comparisons=24",
-    "reward.epochs=1", "reward.standardise_samples=16", "run.threads=1",
+    "reward.epochs=1", "reward.standardise_samples=16", "run.threads=1", "guard.mode=off",
     f"run.steps_per_round={STEPS_PER_ROUND}", "run.rounds=1000000000",
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -15,15 +16,22 @@ from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
-from holdfast.config.schema import PPOConfig
+from holdfast.config.schema import AuditConfig, PPOConfig
 from holdfast.errors import HoldfastError, Interrupted
+from holdfast.guard.lines import interval, share
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.report.data import read_run
 from holdfast.report.page import write_report
+from holdfast.report.rounds import Summary, summary
+from holdfast.report.text import counted, visible
+from holdfast.report.undone import kept_gold, undone
 from holdfast.reward.ensemble import VersionStore
 from holdfast.rundir import RunDirectory, refuse_occupied
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import World
+
+# The exit code of a run that the guard has stopped.
+STOPPED = 3
 
 
 def new_run(
@@ -75,14 +83,15 @@ def work_on(
     # Paths are printed as they are: not wrapped, so that they can be copied, and not read for markup.
     console = Console(highlight=False, quiet=as_json, soft_wrap=True, markup=False)
     console.print(f"run directory {run.path}")
-    for note in notes(ingredients):
-        print(f"note: {note}", file=sys.stderr)
     with RunLock(run.path), StopRequest() as stop:
+        for note in notes(ingredients):
+            print(f"note: {note}", file=sys.stderr)
         watch = Watch(stop)
         try:
             assembly = assemble(ingredients, run, watch, observers, stop, ensemble_from)
             try:
                 assembly.loop.run()
+                stopped = assembly.loop.stopped
             finally:
                 assembly.close()
         except Interrupted:
@@ -91,7 +100,13 @@ def work_on(
             watch.finish()
         write_report(run.path)
     show_result(run, console, as_json)
-    return 0
+    if stopped:
+        print(
+            f"holdfast: The guard has stopped the run at its last good policy and asks: see {run.report_file}, then "
+            f"`holdfast resume {run.path}` lets it go on, or `holdfast export {run.path} DIRECTORY` takes that policy.",
+            file=sys.stderr,
+        )
+    return STOPPED if stopped else 0
 
 
 def notes(ingredients: Ingredients) -> list[str]:
@@ -103,11 +118,31 @@ def notes(ingredients: Ingredients) -> list[str]:
             "The default learning rates suit the small built-in model; for a pretrained one set sft.lr, reward.lr, "
             "refresh.lr and ppo.lr (see the README)."
         )
+    guard, audit, rounds = config.guard, config.audit, config.run.rounds
     if ingredients.task.labeller is None:
         found.append(
             "There is no labeller, so no new labels come in and the ensemble stands still; world.labeller names one."
         )
+        if guard.mode != "off":
+            found.append(
+                "Without a labeller nobody answers audits: the guard has its signals only, and cannot convict."
+            )
+    elif guard.mode == "advise":
+        found.append("The guard only advises: it says what it would do, and does nothing (guard.mode).")
+    elif guard.mode == "off":
+        found.append("The guard is off (guard.mode): nobody checks whether the reward still means anything.")
+    if guard.mode != "off" and ingredients.task.labeller is not None and (lasts := rounds_audited(audit)) < rounds:
+        found.append(
+            f"The budget of {audit.budget:,} audit labels lasts for about {lasts:,} of {rounds:,} rounds; "
+            "raise audit.budget or lower audit.pairs."
+        )
     return found
+
+
+def rounds_audited(audit: AuditConfig) -> int:
+    """For how many rounds the budget of audit labels lasts if none of them is suspicious."""
+    # Until there is a last good policy only the reference is asked about, so it lasts a little longer than this.
+    return audit.budget // (2 * audit.pairs) if audit.pairs else audit.budget
 
 
 def free_name(runs: Path, stem: str) -> str:
@@ -118,21 +153,40 @@ def free_name(runs: Path, stem: str) -> str:
     return name
 
 
+def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
+    """The guard's part of the result, a line each."""
+    if guard is None:
+        return []
+    back = counted(guard.rollbacks, "rollback") if guard.rollbacks else "no rollback"
+    found = [("verdict", f"{guard.verdict or 'none'}; {back}")]
+    for label, rate in (("people vs reference", guard.reference), ("people vs last good", guard.anchor)):
+        if rate is not None:
+            notes = [interval(rate), "" if rate.pairs is None else counted(rate.pairs, "pair")]
+            claimed = "" if rate.claimed is None else f"; the ensemble claims {share(rate.claimed)}"
+            found.append((label, f"{share(rate.rate)} ({', '.join(note for note in notes if note)}){claimed}"))
+    left = "" if guard.audit_labels_left is None else f"; {guard.audit_labels_left:,} left for audits"
+    found.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{left}"))
+    return found
+
+
 def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
-    """The figures that matter, before and after."""
+    """The figures that matter, before and after, and what the guard came to."""
     data = read_run(run.path)
+    guard, gone = summary(data), undone(data)
     figures: dict[str, dict[str, float]] = {}
     for label, metric in (
         ("proxy (ensemble score)", "objective/scores"),
         ("KL to reference", "objective/kl"),
         ("answer length", "response/length_mean"),
     ):
-        if known := data.known(metric):
+        # Where all was undone, what was undone is still better than nothing to see.
+        if known := gone.kept(data.known(metric)) or data.known(metric):
             figures[label] = {"start": known[0][1], "end": known[-1][1]}
-    if heldout := data.gold_of("heldout"):
+    if heldout := kept_gold(data, "heldout"):
         figures["gold on held-out prompts"] = {"start": heldout[0][1], "end": heldout[-1][1]}
     if as_json:
-        print(json.dumps({"run": str(run.path), "report": str(run.report_file), "figures": figures}))
+        document = {"run": str(run.path), "report": str(run.report_file), "figures": figures}
+        print(json.dumps({**document, **({"guard": asdict(guard)} if guard else {})}))
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("")
@@ -141,5 +195,7 @@ def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
     for label, pair in figures.items():
         table.add_row(label, f"{pair['start']:.2f}", f"{pair['end']:.2f}")
     console.print(table)
+    for label, words in guard_lines(guard):
+        console.print(f"{label:<24}  {visible(words)}")
     console.print(f"\nreport   {run.report_file}   (open it in a browser)")
     console.print(f"export   holdfast export {run.path} DIRECTORY")

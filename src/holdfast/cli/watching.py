@@ -17,8 +17,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from holdfast.errors import Interrupted
+from holdfast.report.text import visible
 
 WORDS = {
     "sft": "imitating demonstrations",
@@ -99,6 +101,10 @@ class Watch:
         # PPO steps are stopped by the loop, which saves first; before that there is nothing to save.
         if self.stop.asked and self._what != "ppo":
             raise Interrupted
+
+    def say(self, words: str) -> None:
+        # Not read for markup, and made visible: reasons may quote what a model or a labeller wrote.
+        self.console.print(Text(visible(words)), soft_wrap=not self.console.is_terminal)
 
     def finish(self) -> None:
         if self._bars is not None:

@@ -58,7 +58,7 @@ class PolicyConfig:
     path: str = setting("", "a Hugging Face causal-LM directory; empty takes the world's own or builds a small Llama")
     hidden: int = setting(96, "built-in Llama: hidden size", low=8)
     layers: int = setting(2, "built-in Llama: layers", low=1)
-    heads: int = setting(8, "built-in Llama: attention heads", low=1)
+    heads: int = setting(4, "built-in Llama: attention heads", low=1)
     feed_forward: int = setting(256, "built-in Llama: feed-forward size", low=8)
     context: int = setting(160, "built-in Llama: longest sequence", low=16)
     critic: Literal["head", "model"] = setting("head", "value head on the policy's trunk, or a model of its own")
@@ -106,6 +106,9 @@ class RewardConfig:
     bootstrap: Literal["none", "subsample", "replace"] = setting(
         "subsample", "labels a member sees: all, its own four fifths, or a sample with replacement"
     )
+    halves: bool = setting(
+        False, "train one more model on half of the labels, which the members then do not see, to compare them with"
+    )
     margin: float = setting(0.0, "Bradley-Terry margin", low=0.0)
     label_smoothing: float = setting(0.0, "share of labels assumed wrong by the loss", low=0.0, high=0.49)
     centring: float = setting(0.01, "weight of the squared sum of a pair's scores", low=0.0)
@@ -125,11 +128,71 @@ class RefreshConfig:
     every_rounds: int = setting(1, "refresh every N rounds; 0 never for this reason", low=0)
     kl_since: float = setting(0.0, "refresh after this much KL since the last one; 0 never for this reason", low=0.0)
     on_plateau: bool = setting(False, "refresh when the reward has stopped rising")
+    on_miscalibration: bool = setting(True, "refresh when an audit finds the ensemble's claims wrong")
     freeze: tuple[tuple[int, int], ...] = setting((), "spans of rounds [from, to] in which nothing is refreshed")
     epochs: int = setting(2, "passes over the replay mix", low=1)
     lr: float = setting(5e-4, "peak learning rate of a refresh", above=0.0)
     warmup_steps: int = setting(5, "updates until the peak", low=0)
     old_per_new: float = setting(2.0, "older labels replayed for each new one, over all policy generations", low=0.0)
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """The test that a refreshed ensemble has to pass before it is used."""
+
+    use: bool = setting(True, "test every refresh; false takes each one as it comes")
+    tolerance: float = setting(
+        0.05, "accuracy that may be lost on held-out labels of an earlier policy generation", low=0.0, high=0.5
+    )
+    level: float = setting(0.1, "error level of the gate's tests", above=0.0, high=0.5)
+    failed: Literal["keep", "join"] = setting(
+        "keep", "what becomes of a version that fails: the old one stays alone, or each score is the mean of both"
+    )
+
+
+@dataclass(frozen=True)
+class GuardConfig:
+    """Watching whether the reward still means anything, and what is done where it does not."""
+
+    mode: Literal["act", "advise", "off"] = setting("act", "act on verdicts, only say what it would do, or do not look")
+    suspicion: float = setting(
+        0.01, "combined p-value of the signals below which a round is suspicious and buys more audit labels",
+        above=0.0, high=1.0,
+    )  # fmt: skip
+    false_alarm: float = setting(
+        0.05, "probability that a run in which nothing is wrong is ever called hacking", above=0.0, high=0.5
+    )
+    baseline_batches: int = setting(8, "batches of reference answers that the signals' baselines begin with", low=4)
+    window: int = setting(40, "steps of healthy rounds that a baseline remembers", low=4)
+    beta_factor: float = setting(1.5, "a rung of the ladder multiplies beta by this", low=1.0)
+    budget_factor: float = setting(0.7, "a rung of the ladder multiplies the KL target by this", above=0.0, high=1.0)
+    more_labels: float = setting(2.0, "a rung of the ladder multiplies a round's comparisons by this", low=1.0)
+    rollbacks: int = setting(3, "rollbacks in a run; the next one stops the run and asks", low=0)
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """Fresh comparisons that people answer to measure the reward, before they may train it."""
+
+    pairs: int = setting(
+        24, "comparisons a round against the reference, and as many against the last good policy", low=0
+    )
+    suspicious_pairs: int = setting(72, "comparisons against the last good policy in a suspicious round", low=0)
+    budget: int = setting(1200, "audit labels in the whole run", low=0)
+
+
+@dataclass(frozen=True)
+class FlawConfig:
+    """A flaw put into the reward or the labels on purpose, to see what becomes of it. For the lab."""
+
+    name: str = setting(
+        "", "verbosity, rare_tokens, repetition, prompt_echo, early_stopping, keywords, or path/to/file.py:Class"
+    )
+    where: Literal["reward", "labels"] = setting("reward", "planted in every reward member, or a taste of the labeller")
+    weight: float = setting(
+        0.5, "how much it counts: log-odds of a reward member, or gold units of the labeller", low=0.0
+    )
+    onset: int = setting(3, "the first round in which a flaw of the reward counts", low=1)
 
 
 @dataclass(frozen=True)
@@ -155,6 +218,12 @@ class PPOConfig:
     lr_warmup_steps: int = setting(5, "steps until the full learning rate", low=0)
     lr_decay: float = setting(0.7, "factor each time the policy has settled", above=0.0, high=1.0)
     lr_floor: float = setting(0.1, "the learning rate never falls below this share", low=0.0, high=1.0)
+    lr_final: float = setting(
+        1.0,
+        "share of the learning rate left at the run's last step, linearly from 1; 1 for no decay",
+        above=0.0,
+        high=1.0,
+    )
     plateau_window: int = setting(8, "steps in a window of the plateau test", low=2)
     plateau_tolerance: float = setting(1.0, "standard errors the reward has to rise by, window on window", low=0.0)
     clip: float = setting(0.2, "ratio clipping", above=0.0)
@@ -218,6 +287,10 @@ class Config:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     refresh: RefreshConfig = field(default_factory=RefreshConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)
+    flaw: FlawConfig = field(default_factory=FlawConfig)
     preferences: PreferencesConfig = field(default_factory=PreferencesConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     kl: KLConfig = field(default_factory=KLConfig)

@@ -54,6 +54,26 @@ class LearningRate:
 
 
 @dataclass(frozen=True)
+class Annealing:
+    """The share of the learning rate that is left at a step of the run: linear, from 1 to `final` at the last one.
+
+    It follows the run's own count of steps, which a rollback does not take back, so that a run always ends calmly.
+    """
+
+    final: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.final <= 1:
+            raise HoldfastError(f"The learning rate's final share is {self.final}; set it above 0 and to 1 at most.")
+
+    def at(self, step: int) -> float:
+        """The share for the step about to be taken, counted from 0."""
+        done = min(1.0, step / max(1, self.steps - 1))
+        return 1.0 - (1.0 - self.final) * done
+
+
+@dataclass(frozen=True)
 class RefreshSchedule:
     """The reward models' learning rate within one refresh: linear warm-up, then linear decay to 10%.
 

@@ -1,4 +1,4 @@
-"""The only reader of gold: it watches the loop and writes what is true to a file the loop never opens."""
+"""The only reader of gold: it watches the loop and writes what is true to files the loop never opens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from holdfast.worlds.protocol import World
 
 # Held-out prompts are answered with draws of the observer's own, the same ones after every round.
 OBSERVER_SEED = 20_221_019
+PAIRS_FILE = "pairs.jsonl"
+# Answers of the policy to each held-out prompt that a reward ensemble is measured on.
+ANSWERS = 4
 BLOCK = 1 << 16
+
+AnswerPrompts = Callable[[Sequence[Prompt], int], Sequence[Answer]]
 
 
 class Gold(Protocol):
@@ -31,27 +36,86 @@ def gold_of(world: World) -> Gold | None:
     return getattr(world, "gold", None)
 
 
+def scores_of(gold: Gold, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:
+    try:
+        return [gold(p, a.text, a.finished) for p, a in zip(prompts, answers, strict=True)]
+    except Exception as error:  # the world may be the user's own code
+        raise HoldfastError(f"The world's gold failed: {first_line(error)}") from error
+
+
 class GoldObserver:
     """Scores each step's answers and, after every round, answers to held-out prompts, into gold.jsonl."""
 
     def __init__(self, gold: Gold, path: Path, heldout: Sequence[Prompt], heldout_count: int = 100) -> None:
-        self._gold, self._path = gold, path
+        self._gold, self._rows = gold, Rows(path)
         self._heldout = list(heldout[:heldout_count])
 
     def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
-        self._append(step=step, round=round, split="rollout", gold=fmean(self._scores(prompts, answers)))
+        gold = fmean(scores_of(self._gold, prompts, answers))
+        self._rows.append(step=step, round=round, split="rollout", gold=gold)
 
     def after_samples(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
-        for i, score in enumerate(self._scores(prompts, answers)):
-            self._append(step=step, round=round, split="samples", prompt_index=i, gold=score)
+        for i, score in enumerate(scores_of(self._gold, prompts, answers)):
+            self._rows.append(step=step, round=round, split="samples", prompt_index=i, gold=score)
 
-    def after_round(self, step: int, round: int, answer: Callable[[Sequence[Prompt], int], Sequence[Answer]]) -> None:
-        if self._heldout:
-            scores = self._scores(self._heldout, answer(self._heldout, OBSERVER_SEED))
-            self._append(step=step, round=round, split="heldout", gold=fmean(scores), answers=len(scores))
+    def after_round(self, step: int, round: int, answer: AnswerPrompts) -> None:
+        self._measure(step, round, answer, "heldout")
+
+    def after_run(self, step: int, round: int, answer: AnswerPrompts) -> None:
+        """The policy that the run delivers, whichever round it comes from."""
+        self._measure(step, round, answer, "delivered")
 
     def rewind(self, step: int) -> None:
         """Forget what was seen after `step`; a torn last line goes too."""
+        self._rows.rewind(step)
+
+    def _measure(self, step: int, round: int, answer: AnswerPrompts, split: str) -> None:
+        if self._heldout:
+            scores = scores_of(self._gold, self._heldout, answer(self._heldout, OBSERVER_SEED))
+            self._rows.append(step=step, round=round, split=split, gold=fmean(scores), answers=len(scores))
+
+
+class PairObserver:
+    """After every round, several answers to each held-out prompt with their gold: what an ensemble is measured on.
+
+    Nobody trains on these, and they are the present policy's, so they say how right a version is where it is used.
+    """
+
+    def __init__(self, gold: Gold, path: Path, heldout: Sequence[Prompt]) -> None:
+        self._gold, self._rows, self._heldout = gold, Rows(path), list(heldout)
+
+    def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
+        return
+
+    def after_samples(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
+        return
+
+    def after_round(self, step: int, round: int, answer: AnswerPrompts) -> None:
+        drawn = [answer(self._heldout, OBSERVER_SEED + 1 + n) for n in range(ANSWERS)]
+        golds = [scores_of(self._gold, self._heldout, answers) for answers in drawn]
+        for i in range(len(self._heldout)):
+            rows = [
+                {"text": answers[i].text, "finished": answers[i].finished, "gold": gold[i]}
+                for answers, gold in zip(drawn, golds, strict=True)
+            ]
+            self._rows.append(step=step, round=round, prompt_index=i, answers=rows)
+
+    def rewind(self, step: int) -> None:
+        self._rows.rewind(step)
+
+
+class Rows:
+    """A file of JSON rows in order of step, written as they come."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, **row: Any) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rewind(self, step: int) -> None:
+        """Drop the rows after `step` and a torn last line."""
         if not self._path.exists():
             return
         with self._path.open("r+b") as file:
@@ -63,16 +127,6 @@ class GoldObserver:
                 file.write(b"\n")
             file.flush()
             sync(file.fileno())
-
-    def _scores(self, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:
-        try:
-            return [self._gold(p, a.text, a.finished) for p, a in zip(prompts, answers, strict=True)]
-        except Exception as error:  # the world may be the user's own code
-            raise HoldfastError(f"The world's gold failed: {first_line(error)}") from error
-
-    def _append(self, **row: Any) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
 
 
 def _end_of(file: BinaryIO, step: int) -> tuple[int, bool]:

@@ -1,110 +1,286 @@
-"""One run as a measurement: config in, curves out. Trials run side by side, one core each."""
+"""One run as a measurement: a job in, curves and counts out.
+
+A trial lives in a run directory of its own. One that was cut is resumed, one that has ended is read, and arms of one
+seed are paired: same reference, same prompts, same slips of the labeller.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from multiprocessing import get_context
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
+from typing import Any
 
-from holdfast.assembly import assemble, gather
-from holdfast.config import load_config
+from holdfast.assembly import Ingredients, assemble, gather
+from holdfast.checkpoint.files import read_json, write_json_atomic
+from holdfast.checkpoint.lock import RunLock
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.config import Config, load_config
 from holdfast.errors import HoldfastError
-from holdfast.lab.observer import GoldObserver, gold_of
-from holdfast.report.data import read_run
+from holdfast.lab.judging import judge_refreshes
+from holdfast.lab.mislabelling import HONEST, mislabelled
+from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, gold_of
+from holdfast.lab.references import copy_reference, shared_reference
+from holdfast.preferences.store import PreferenceStore
+from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.rundir import RunDirectory
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.protocol import Task
 
-# Two-sided 95% points of Student's t for 1 to 30 degrees of freedom.
-T_975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+TRIAL_FILE = "trial.json"
+# Comparisons of an audit have this in their id.
+AUDIT = "/audit-"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trial to do: settings, seed, and the directory that it lives in.
+
+    `again` gives the run other slips of the labeller and other held-out labels, and nothing else: two runs that
+    differ in it alone show how far apart equal settings come out. `labels` names a way of labelling wrongly. Without
+    `keep_weights` a trial that has ended keeps all that was measured and no weights: hundreds would fill a disk.
+    """
+
+    overrides: Sequence[str]
+    seed: int
+    path: Path
+    name: str = ""
+    heldout: int = 200
+    again: bool = False
+    labels: str = HONEST
+    judge_refreshes: bool = False
+    references: Path | None = None
+    keep_weights: bool = True
+
+    def config(self) -> Config:
+        return load_config(None, [*self.overrides, f"run.seed={self.seed}", "run.threads=1"])
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Answers that people gave."""
+
+    training: int
+    audit: int
+
+    @property
+    def total(self) -> int:
+        return self.training + self.audit
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The curves of one run. `proxy`, `gold` and `kl` have a value per step, `heldout` one per round from 0."""
+    """The measurements of one run.
+
+    `proxy`, `gold` and `kl` have a value per step; `heldout` one per round from 0, of the policy that the run holds
+    after it; `delivered` is held-out gold of the policy that the run ends with. `verdicts` are levels by round.
+    Seconds are of the loop alone; None for a run that was cut and resumed.
+    """
 
     seed: int
     steps: list[int]
+    rounds: list[int]
     proxy: list[float]
     gold: list[float]
     kl: list[float]
     heldout: list[float]
-    seconds: float
+    heldout_steps: list[int]
+    delivered: float
+    labels: Labels
+    tokens: int
+    seconds: float | None
+    cpu_seconds: float | None
+    verdicts: dict[int, str] = field(default_factory=dict)
+    sentences: dict[int, str] = field(default_factory=dict)
+    audits: list[dict[str, Any]] = field(default_factory=list)
+    gates: list[dict[str, Any]] = field(default_factory=list)
+    refreshes: list[dict[str, Any]] = field(default_factory=list)
+    actions: list[dict[str, Any]] = field(default_factory=list)
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)
+    judged: list[dict[str, Any]] = field(default_factory=list)
+    stopped: str = ""
+
+    @property
+    def first_hacking(self) -> int | None:
+        """The round of the first verdict of hacking."""
+        return min((round for round, level in self.verdicts.items() if level == "hacking"), default=None)
 
 
-def run_trial(overrides: Sequence[str], seed: int, path: Path, heldout: int = 200) -> Trial:
-    """A whole run in `path`, watched by the gold observer; one that has finished there is read instead."""
-    if not finished(path):
-        config = load_config(None, [*overrides, f"run.seed={seed}", "run.threads=1"])
+def run_trial(job: Job) -> Trial:
+    """A whole run in `job.path`, watched by the gold observer; one that has ended there is read instead."""
+    config = job.config()
+    if not (job.path / TRIAL_FILE).is_file():
         world = load_world(config)
         gold = gold_of(world)
         if gold is None:
             raise HoldfastError(f"The world {world.name} knows no gold score, so there is nothing to measure.")
-        ingredients = gather(config, load_task(config, world))
-        facts = {"world": world.name, "seed": seed, "policy": config.policy.path or "built in", "key": path.name}
-        run = RunDirectory.create(path, config, facts)
-        observer = GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts, heldout)
-        assembly = assemble(ingredients, run, Silent(), [observer])
-        try:
-            assembly.loop.run()
-        finally:
-            assembly.close()
-    return read_trial(path, seed)
+        task = load_task(config, world)
+        task = replace(task, labeller=mislabelled(task.labeller, job.labels))
+        home = shared_reference(config, task, job.references) if job.references else None
+        if home is None and not job.path.exists():
+            gather(config, task, threads=1)  # what cannot work is refused before anything is written
+        run = _open_or_create(job, config, task)
+        with RunLock(run.path):
+            if home is not None:
+                copy_reference(home, run)
+            _work(job, config, run, task, gold)
+    _refuse_other_settings(job, config)
+    if not job.keep_weights:
+        run = RunDirectory(job.path)
+        for directory in (run.checkpoints, run.rewards, run.reference):
+            shutil.rmtree(directory, ignore_errors=True)
+    return read_trial(job.path)
 
 
-def finished(path: Path) -> bool:
-    return path.is_dir() and any(event.kind == "run_finished" for event in read_run(path).events)
+def _open_or_create(job: Job, config: Config, task: Task) -> RunDirectory:
+    if (job.path / "manifest.json").is_file():
+        _refuse_other_settings(job, config)
+        return RunDirectory.open(job.path)
+    # A run that was cut before it had its manifest has nothing to go on from.
+    if job.path.is_dir() and all(f.name == "config.toml" or f.name.startswith(".tmp-") for f in job.path.iterdir()):
+        shutil.rmtree(job.path)
+    # Ids decide held-out labels and a simulated labeller's slips, so arms of a seed have equal ids.
+    key = f"{Path(task.name).name}-{job.seed}{'-again' if job.again else ''}"
+    facts = {"world": task.name, "seed": job.seed, "policy": config.policy.path or "built in", "key": key}
+    return RunDirectory.create(job.path, config, {**facts, "threads": 1, "labels": job.labels})
 
 
-def read_trial(path: Path, seed: int) -> Trial:
-    data = read_run(path)
+def _refuse_other_settings(job: Job, config: Config) -> None:
+    run = RunDirectory.open(job.path)
+    if run.config() != config or run.manifest().get("labels", HONEST) != job.labels:
+        raise HoldfastError(f"{job.path} holds a trial with other settings; remove it or give another --runs.")
+
+
+def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -> None:
+    """Run from the start or from where the run was cut, then measure what it delivers."""
+    resumed = not CheckpointStore(run.checkpoints).is_empty()
+    ingredients = _ingredients(config, run, task, resumed)
+    observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, job.heldout)
+    pairs = [PairObserver(gold, run.path / PAIRS_FILE, task.heldout_prompts)] if job.judge_refreshes else []
+    assembly = assemble(ingredients, run, Silent(), [observer, *pairs])
+    try:
+        wall, cpu = time.perf_counter(), time.process_time()
+        assembly.loop.run()
+        spent = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+        at = assembly.loop.position
+        observer.after_run(at.step, at.round - 1, assembly.loop.answer)
+    finally:
+        assembly.close()
+    judged = []
+    if job.judge_refreshes:
+        gates = _rows(read_run(run.path).events, "gate")
+        judged = [asdict(j) | {"harmful": j.harmful} for j in judge_refreshes(run, config, task.heldout_prompts, gates)]
+    clock: dict[str, Any] = {"seconds": None, "cpu_seconds": None} if resumed else dict(spent)
+    # Last of all: a trial with this file has ended.
+    write_json_atomic(run.path / TRIAL_FILE, {"trial": 1, "seed": job.seed, **clock, "judged": judged})
+
+
+def _ingredients(config: Config, run: RunDirectory, task: Task, resumed: bool) -> Ingredients:
+    directory = run.reference if run.reference.is_dir() else None
+    return gather(config, task, directory, ensemble_given=run.rewards.is_dir(), threads=1, labels_stored=resumed)
+
+
+def ended(path: Path) -> bool:
+    return (path / TRIAL_FILE).is_file()
+
+
+def read_trial(path: Path) -> Trial:
+    """The measurements of a trial that has ended."""
+    data, facts, config = read_run(path), read_json(path / TRIAL_FILE), RunDirectory(path).config()
     gold = dict(data.gold_of("rollout"))
     proxy = data.known("objective/scores")
+    round_of = dict(zip(data.metrics.steps, data.metrics.rounds, strict=True))
+    heldout = data.gold_of("heldout")
+    delivered = data.gold_of("delivered")
+    verdicts = _rows(data.events, "verdict")
+    stopped = _rows(data.events, "stopped")
+    labels, answered = _asked(path, config)
     return Trial(
-        seed=seed,
+        seed=int(facts["seed"]),
         steps=[step for step, _ in proxy],
+        rounds=[round_of[step] for step, _ in proxy],
         proxy=[value for _, value in proxy],
         gold=[gold[step] for step, _ in proxy],
         kl=[value for _, value in data.known("objective/kl")],
-        heldout=[value for _, value in data.gold_of("heldout")],
-        seconds=sum(sum(row.seconds.values()) for row in data.timings),
+        heldout=[value for _, value in heldout],
+        heldout_steps=[step for step, _ in heldout],
+        delivered=delivered[-1][1] if delivered else float("nan"),
+        labels=labels,
+        tokens=answered + _sampled(data, config),
+        seconds=facts["seconds"],
+        cpu_seconds=facts["cpu_seconds"],
+        verdicts={int(v["round"]): str(v["level"]) for v in verdicts},
+        sentences={int(v["round"]): str(v.get("sentence", "")) for v in verdicts},
+        audits=_rows(data.events, "audit"),
+        gates=_rows(data.events, "gate"),
+        refreshes=_rows(data.events, "refresh"),
+        actions=_rows(data.events, "action"),
+        rollbacks=_rows(data.events, "rollback"),
+        judged=list(facts["judged"]),
+        stopped=str(stopped[-1].get("reason", "")) if stopped else "",
     )
 
 
-def run_trials(jobs: Sequence[tuple[Sequence[str], int, Path]], workers: int = 2) -> list[Trial]:
-    """Trials in processes of their own, in the order of `jobs`; prints a line as each one ends."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    trials: dict[int, Trial] = {}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(run_trial, *job): i for i, job in enumerate(jobs)}
-        for future in as_completed(futures):
-            i = futures[future]
-            trials[i] = future.result()
-            t = trials[i]
-            print(
-                f"  {jobs[i][2].name:<24} gold {t.heldout[0]:+.2f} -> {t.heldout[-1]:+.2f}   "
-                f"proxy {t.proxy[0]:+.2f} -> {t.proxy[-1]:+.2f}   KL {t.kl[-1]:.1f}",
-                flush=True,
-            )
-    return [trials[i] for i in range(len(jobs))]
+def _rows(events: Sequence[EventRow], kind: str) -> list[dict[str, Any]]:
+    """The events of a kind with their fields, their round and step among them, and without the clock."""
+    return [
+        {"step": e.step, "round": e.round, **{name: value for name, value in e.fields.items() if name != "time"}}
+        for e in events
+        if e.kind == kind
+    ]
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean with its 95% interval by Student's t; needs at least two values."""
-    n = len(values)
-    t = T_975[n - 2] if n - 1 <= len(T_975) else 1.96
-    half = t * stdev(values) / n**0.5
-    return fmean(values), fmean(values) - half, fmean(values) + half
+def _asked(path: Path, config: Config) -> tuple[Labels, int]:
+    """The labels people gave, and the tokens of the answers they compared."""
+    training = audit = tokens = 0
+    with PreferenceStore.open(RunDirectory(path).database_url(config)) as store:
+        for item in store.each_labelled():
+            if AUDIT in item.comparison.id:
+                audit += len(item.labels)
+            else:
+                training += len(item.labels)
+            tokens += sum(len(side.token_ids or ()) for side in (item.comparison.a, item.comparison.b))
+    return Labels(training, audit), tokens
+
+
+def _sampled(data: RunData, config: Config) -> int:
+    """Tokens of the answers that the policy was trained on."""
+    answers = config.ppo.batch * config.ppo.samples_per_prompt
+    return round(sum(length * answers for _, length in data.known("response/length_mean")))
 
 
 def by_round(values: Sequence[float], rounds: int) -> list[float]:
     """Mean of each of `rounds` equal stretches of a per-step curve."""
     size = len(values) // rounds
     return [fmean(values[i * size : (i + 1) * size]) for i in range(rounds)]
+
+
+def summary(trial: Trial) -> Mapping[str, Any]:
+    """A trial for a results file: curves by round, counts, verdicts."""
+    last = max(trial.rounds, default=0)
+    means = {
+        name: [
+            fmean(chosen)
+            for n in range(1, last + 1)
+            if (chosen := [v for v, r in zip(values, trial.rounds, strict=True) if r == n])
+        ]
+        for name, values in (("proxy", trial.proxy), ("kl", trial.kl))
+    }
+    return {
+        "seed": trial.seed,
+        "heldout": trial.heldout,
+        "heldout_steps": trial.heldout_steps,
+        **means,
+        "delivered": None if trial.delivered != trial.delivered else trial.delivered,
+        "labels": asdict(trial.labels),
+        "tokens": trial.tokens,
+        "seconds": trial.seconds,
+        "cpu_seconds": trial.cpu_seconds,
+        "verdicts": trial.verdicts,
+        "rollbacks": len(trial.rollbacks),
+        "stopped": trial.stopped,
+    }

@@ -84,6 +84,11 @@ class Policy(nn.Module):
                 return int(getattr(config, name))
         return None
 
+    @property
+    def vocabulary(self) -> int:
+        """The tokens that the model can say, which may be more than its tokenizer knows."""
+        return int(self.lm.get_output_embeddings().weight.shape[0])
+
     def hidden(self, input_ids_BT: Tensor, **kwargs: Any) -> tuple[Tensor, Any]:
         """The trunk's last hidden states and, when a cache was asked for, the cache."""
         out = self.lm.base_model(input_ids=input_ids_BT, use_cache="past_key_values" in kwargs, **kwargs)

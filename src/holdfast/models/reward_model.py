@@ -25,7 +25,7 @@ class RewardModel(nn.Module):
         turn_off_dropout(trunk)
         self.fast = FastTrunk.of(trunk) if fast else None
         width = int(trunk.get_input_embeddings().weight.shape[1])
-        width = int(getattr(trunk.config, "hidden_size", width))
+        self.width = width = int(getattr(trunk.config, "hidden_size", width))
         self.head = nn.Linear(width, 1)
         rng = torch.Generator().manual_seed(head_seed)
         with torch.no_grad():
@@ -33,11 +33,19 @@ class RewardModel(nn.Module):
             self.head.bias.zero_()
 
     def forward(self, batch: MicroBatch) -> Tensor:
+        return self.read(self.hidden(batch))
+
+    def hidden(self, batch: MicroBatch) -> Tensor:
+        """hidden_BD: the state of each row's last token, which the head reads."""
         if self.fast is not None:
-            return self.head(self.fast.hidden(batch.to_score)).squeeze(-1)  # type: ignore[no-any-return]
+            return self.fast.hidden(batch.to_score)
         hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
         rows_B = torch.arange(len(batch.rows), device=hidden_BTD.device)
-        return self.head(hidden_BTD[rows_B, batch.last_B].float()).squeeze(-1)  # type: ignore[no-any-return]
+        return hidden_BTD[rows_B, batch.last_B].float()  # type: ignore[no-any-return]
+
+    def read(self, hidden_BD: Tensor) -> Tensor:
+        """The score of each row from its hidden state."""
+        return self.head(hidden_BD).squeeze(-1)  # type: ignore[no-any-return]
 
 
 class CriticModel(nn.Module):

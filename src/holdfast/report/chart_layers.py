@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from holdfast.report import axes
-from holdfast.report.chart_spec import BUCKETS, ChartSpec, Extent, Plot, Series
+from holdfast.report.chart_spec import BUCKETS, MARKER_ORDER, ChartSpec, Extent, Plot, Series, Span
 from holdfast.report.style import DASHES, PALETTE_SIZE
 from holdfast.report.text import visible
 
@@ -17,6 +17,8 @@ LINE_HEIGHT = 15.0
 LABEL_GAP = 15.0
 BOTTOM = 36.0
 MOST_ROUNDS = 60  # more stripes than this are a pattern and not a count
+MOST_WHISKERS = 60  # more intervals than this are drawn as one band
+HATCH = 7.0  # between the strokes of a span
 
 
 # ---- where things go
@@ -46,6 +48,8 @@ def _extents(series: Sequence[Series]) -> list[Extent]:
 
 
 def _label(spec: ChartSpec, series: Series, extent: Extent) -> str:
+    if series.bare:
+        return visible(series.name)
     chosen = series is spec.limit and not spec.percent
     # On a logarithmic axis lines end at values too far apart for the decimals of one to suit the other.
     largest = 0.0 if spec.log_y else max(max(abs(one.low), abs(one.high)) for one in _extents(spec.series))
@@ -76,9 +80,12 @@ def plot_area(spec: ChartSpec, header: float, gutter: float) -> Plot:
 
 
 def _y_range(spec: ChartSpec) -> tuple[float, float]:
+    if spec.y_range:
+        return spec.y_range
     values = [edge for one in _extents(spec.lines()) for edge in (one.low, one.high)]
     if spec.band and spec.band.edges:
         values += spec.band.edges
+    values += [edge for one in spec.series for _, *edges in one.intervals for edge in edges]
     if spec.from_zero:
         values.append(0.0)
     low, high = min(values, default=0.0), max(values, default=1.0)
@@ -103,6 +110,7 @@ def panel(spec: ChartSpec, plot: Plot, inline: bool) -> str:
     layers = [
         _header(spec, plot),
         _rounds(spec, plot),
+        _spans(spec, plot),
         _grid_lines(spec, plot),
         _x_axis(spec, plot),
         _band(spec, plot),
@@ -143,6 +151,30 @@ def _rounds(spec: ChartSpec, plot: Plot) -> str:
     return "".join(parts)
 
 
+def _spans(spec: ChartSpec, plot: Plot) -> str:
+    """What was taken back is tinted and hatched: the tint alone would not show in print or to every eye."""
+    return "".join(_span(span, plot) for span in spec.spans)
+
+
+def _span(span: Span, plot: Plot) -> str:
+    left, right = (plot.x(min(max(x, plot.x_low), plot.x_high)) for x in (span.start, span.stop))
+    height = plot.bottom - plot.top
+    if not right > left:
+        return ""
+    strokes = []
+    # Strokes rise at 45 degrees on one grid for all spans of the plot; each is cut where it would leave its own.
+    foot = plot.left + HATCH * math.ceil((left - height - plot.left) / HATCH)
+    while foot < right:
+        start, end = max(foot, left), min(foot + height, right)
+        if end > start:
+            strokes.append(f"M{px(start)} {px(plot.bottom - start + foot)}L{px(end)} {px(plot.bottom - end + foot)}")
+        foot += HATCH
+    return (
+        f'<rect class="undone" x="{px(left)}" y="{px(plot.top)}" width="{px(right - left)}" height="{px(height)}"/>'
+        f'<path class="hatch" d="{"".join(strokes)}"/>'
+    )
+
+
 def _grid_lines(spec: ChartSpec, plot: Plot) -> str:
     parts = []
     room = max(2, round((plot.bottom - plot.top) / 38))
@@ -167,8 +199,8 @@ def _x_axis(spec: ChartSpec, plot: Plot) -> str:
         ticks = axes.log_ticks(plot.x_low, plot.x_high, room)
         labels = [axes.log_label(tick) for tick in ticks]
     else:
-        ticks = axes.nice_ticks(plot.x_low, plot.x_high, room, all(one.whole for one in _extents(spec.series)))
-        labels = axes.tick_labels(ticks, prefix=spec.x_prefix)
+        ticks = axes.nice_ticks(plot.x_low, plot.x_high, room, _counts(spec))
+        labels = axes.tick_labels(ticks, spec.x_percent, spec.x_prefix)
     free_from = plot.right + 10
     for tick, label in zip(ticks, labels, strict=True):
         x = px(plot.x(tick))
@@ -179,28 +211,39 @@ def _x_axis(spec: ChartSpec, plot: Plot) -> str:
     return "".join(parts)
 
 
+def _counts(spec: ChartSpec) -> bool:
+    """Whether the x axis counts something, so that no tick may lie between two whole numbers."""
+    return not spec.x_percent and all(one.whole for one in _extents(spec.series))
+
+
 def _band(spec: ChartSpec, plot: Plot) -> str:
     rows = spec.band.known if spec.band else []
     if spec.band is None or len(rows) < 2:
         return ""
     rows = rows[:: math.ceil(len(rows) / (2 * BUCKETS))]
+    return f'<path class="band f{spec.band.colour % PALETTE_SIZE}" d="{_outline(rows, plot)}"/>'
+
+
+def _outline(rows: Sequence[tuple[float, float, float]], plot: Plot) -> str:
+    """Along the upper edge and back along the lower one."""
     edge = [(x, high) for x, _, high in rows] + [(x, low) for x, low, _ in reversed(rows)]
     path = "L".join(f"{px(plot.x(x))} {px(plot.y(y))}" for x, y in edge)
-    return f'<path class="band f{spec.band.colour % PALETTE_SIZE}" d="M{path}Z"/>'
+    return f"M{path}Z"
 
 
 def _markers(spec: ChartSpec, plot: Plot) -> str:
     parts = []
-    free_from = -math.inf
-    for marker in sorted(spec.markers, key=lambda marker: marker.x):
-        if not plot.x_low <= marker.x <= plot.x_high:
-            continue
+    taken: list[tuple[float, float]] = []
+    inside = [marker for marker in spec.markers if plot.x_low <= marker.x <= plot.x_high]
+    for marker in sorted(inside, key=lambda marker: (MARKER_ORDER.index(marker.kind), marker.x)):
         x, label = plot.x(marker.x), visible(marker.label)
-        parts.append(f'<line class="marker" x1="{px(x)}" x2="{px(x)}" y1="{px(plot.top - 5)}" y2="{px(plot.bottom)}"/>')
+        look = "" if marker.kind == "plain" else f" {marker.kind}"
+        line = f'x1="{px(x)}" x2="{px(x)}" y1="{px(plot.top - 5)}" y2="{px(plot.bottom)}"'
+        parts.append(f'<line class="marker{look}" {line}/>')
         half = axes.text_width(label, SMALL) / 2
-        if x - half >= free_from:
-            parts.append(_text(x, plot.top - 8, label, "marker-label", "middle"))
-            free_from = x + half + 3
+        if all(x - half >= right + 3 or x + half + 3 <= left for left, right in taken):
+            parts.append(_text(x, plot.top - 8, label, f"marker-label{look}", "middle"))
+            taken.append((x - half, x + half))
     return "".join(parts)
 
 
@@ -220,7 +263,7 @@ def _line(spec: ChartSpec, plot: Plot, index: int, inline: bool) -> str:
         return ""
     colour, dash = _look(spec, index)
     raw = series.drawn
-    shapes = []
+    shapes = [_intervals(series, plot, colour)]
     if series.smooth > 1:
         shapes.append(f'<path class="line raw c{colour}" d="{_path(raw, plot)}"/>')
         shapes.append(f'<path class="line c{colour}"{dash} d="{_path(series.mean, plot)}"/>')
@@ -234,6 +277,16 @@ def _line(spec: ChartSpec, plot: Plot, index: int, inline: bool) -> str:
             if y is not None and math.isfinite(y)
         ]
     return f'<g class="series"{_values(spec, series, inline)}>{"".join(shapes)}</g>'
+
+
+def _intervals(series: Series, plot: Plot, colour: int) -> str:
+    """A whisker at each value; of very many a band."""
+    rows = series.intervals
+    if len(rows) > MOST_WHISKERS:
+        return f'<path class="band f{colour}" d="{_outline(rows, plot)}"/>'
+    places = [(plot.x(x), px(plot.y(low)), px(plot.y(high))) for x, low, high in rows]
+    shapes = [f"M{px(x)} {low}V{high}M{px(x - 3)} {low}h6M{px(x - 3)} {high}h6" for x, low, high in places]
+    return f'<path class="whisker c{colour}" d="{"".join(shapes)}"/>' if shapes else ""
 
 
 def _look(spec: ChartSpec, index: int) -> tuple[int, str]:
@@ -300,10 +353,18 @@ def _values(spec: ChartSpec, series: Series, inline: bool) -> str:
     """The values that the page's hover reads, as "x y text" joined by semicolons."""
     if not inline:
         return ""
+    ends = {x: (low, high) for x, low, high in series.intervals}
     rows = ";".join(
-        f"{x:.10g} {y:.6g} {axes.format_value(y, spec.percent)}"
+        f"{x:.10g} {y:.6g} {axes.format_value(y, spec.percent)}{_between(spec, ends.get(x))}"
         for x, y in series.drawn
         if y is not None and math.isfinite(y)
     )
     name = html.escape(visible(series.name) or visible(spec.title))
     return f' data-name="{name}" data-values="{rows}"'
+
+
+def _between(spec: ChartSpec, ends: tuple[float, float] | None) -> str:
+    if ends is None:
+        return ""
+    low, high = (axes.format_value(end, spec.percent) for end in ends)
+    return f" ({low} to {high})"

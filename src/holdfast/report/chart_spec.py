@@ -1,9 +1,10 @@
-"""What a chart shows: its lines, band, marks and limit, and the scales that carry data onto the page."""
+"""What a chart shows: its lines, band, marks, spans and limit, and the scales that carry data onto the page."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, TypeGuard
 
 from holdfast.report import axes
 
@@ -30,6 +31,8 @@ class Extent:
 class Series:
     """One line. None or NaN in `ys` is a gap; `smooth` > 1 draws the raw values faint under a moving mean.
 
+    `low` and `high`, where given, are the interval around each value. A `bare` line is named at its end without its
+    value, since that says nothing: a diagonal, a level to compare with.
     What a chart needs to know of a long line is found once and kept, whatever number of charts shows it.
     """
 
@@ -40,6 +43,17 @@ class Series:
     smooth: int = 0
     dots: bool = False
     stepped: bool = False
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+    bare: bool = False
+
+    @cached_property
+    def intervals(self) -> list[tuple[float, float, float]]:
+        """(x, low, high) where the value and both ends are known, at the places that are drawn."""
+        if len(self.low) != len(self.ys) or len(self.high) != len(self.ys):
+            return []
+        rows = [(self.xs[i], self.low[i], self.ys[i], self.high[i]) for i in self._places]
+        return [(x, a, b) for x, a, y, b in rows if _finite(a) and _finite(b) and _finite(y)]
 
     @cached_property
     def extent(self) -> Extent | None:
@@ -108,12 +122,26 @@ class Band:
         return min(min(a, b) for _, a, b in self.known), max(max(a, b) for _, a, b in self.known)
 
 
+MarkerKind = Literal["alarm", "refused", "plain"]
+# Where labels would collide the first of these keeps its own.
+MARKER_ORDER: tuple[MarkerKind, ...] = ("alarm", "refused", "plain")
+
+
 @dataclass(frozen=True)
 class Marker:
-    """A dashed vertical line with a short label above the plot."""
+    """A dashed vertical line with a short label above the plot; an alarm's is solid."""
 
     x: float
     label: str
+    kind: MarkerKind = "plain"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of the x axis that was taken back: hatched."""
+
+    start: float
+    stop: float
 
 
 @dataclass(frozen=True)
@@ -128,13 +156,16 @@ class ChartSpec:
     x_prefix: str = ""
     band: Band | None = None
     markers: Sequence[Marker] = field(default_factory=tuple)
+    spans: Sequence[Span] = field(default_factory=tuple)
     rounds: Sequence[float] = field(default_factory=tuple)
     limit: Series | None = None
     percent: bool = False
     from_zero: bool = False
     log_x: bool = False
     log_y: bool = False
+    x_percent: bool = False
     x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
     width: float = 430.0
     height: float = 270.0
     gutter: float | None = None  # room for labels at the line ends; set it to line up plots of several charts
@@ -168,6 +199,10 @@ class Plot:
 
     def y(self, value: float) -> float:
         return self.bottom - _share(value, self.y_low, self.y_high, self.log_y) * (self.bottom - self.top)
+
+
+def _finite(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
 
 
 def _share(value: float, low: float, high: float, log: bool) -> float:

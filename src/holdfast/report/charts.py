@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from holdfast.report import axes
 from holdfast.report.chart_layers import gutter_width, header_height, panel, plot_area, px
-from holdfast.report.chart_spec import Band, ChartSpec, Marker, Plot, Series
+from holdfast.report.chart_spec import Band, ChartSpec, Marker, Plot, Series, Span
 from holdfast.report.style import CHART_STYLE
 from holdfast.report.text import visible
 
-__all__ = ["Band", "ChartSpec", "Marker", "Series", "grid", "line_chart"]
+__all__ = ["Band", "ChartSpec", "Marker", "Series", "Span", "grid", "line_chart"]
 
 
 def line_chart(spec: ChartSpec, *, inline: bool = False) -> str:
@@ -54,7 +54,10 @@ def _hover_data(spec: ChartSpec, plot: Plot) -> str:
     """The scales, for the page's script."""
     frame = (plot.left, plot.top, plot.right, plot.bottom, plot.x_low, plot.x_high, plot.y_low, plot.y_high)
     numbers = " ".join(f"{number:.10g}" for number in frame)
-    return f' data-frame="{numbers}" data-axis="{html.escape(visible(spec.x_label))}"'
+    log = " ".join(name for name, is_log in (("x", spec.log_x), ("y", spec.log_y)) if is_log)
+    return f' data-frame="{numbers}" data-axis="{html.escape(visible(spec.x_label))}"' + (
+        f' data-log="{log}"' if log else ""
+    )
 
 
 def _svg(

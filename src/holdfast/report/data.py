@@ -6,7 +6,7 @@ that cannot be read is left out too, and counted in `RunData.notes` so that the 
 
 import json
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -87,6 +87,7 @@ class RunData:
     samples: tuple[SampleRow, ...]
     timings: tuple[TimingRow, ...]
     notes: tuple[str, ...]
+    gold_undone: tuple[GoldRow, ...] = ()  # held-out gold of a policy that was taken back, where it was measured again
 
     def metric(self, name: str) -> tuple[list[float], list[float | None]]:
         """The steps and the values of a metric; a step without a value has None."""
@@ -124,22 +125,23 @@ def read_run(run_dir: Path) -> RunData:
         metrics.add(step, number, values)
     if count := metrics.taken_back:
         notes.append(
-            f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume or a "
-            "rollback); the charts show the line that was kept."
+            f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume); "
+            "the charts show the line that was kept."
         )
     config = _text(run_dir / "config.toml")
+    measured = tuple(_rows(run_dir / "gold.jsonl", _gold, notes))
+    gold = lineage(measured, lambda row: (row.step, (row.split, row.prompt_index)))
     return RunData(
         name=str(manifest.get("name") or run_dir.resolve().name),
         config=config or "",
         manifest=manifest,
         metrics=metrics,
         events=tuple(_rows(run_dir / "events.jsonl", _event, notes)),
-        gold=lineage(
-            _rows(run_dir / "gold.jsonl", _gold, notes), lambda row: (row.step, (row.split, row.prompt_index))
-        ),
+        gold=gold,
         samples=lineage(_rows(run_dir / "samples.jsonl", _sample, notes), lambda row: (row.step, row.prompt_index)),
         timings=lineage(_rows(run_dir / "timings.jsonl", _timing, notes), lambda row: (row.step, 0)),
         notes=tuple(notes),
+        gold_undone=_measured_again(measured, gold),
     )
 
 
@@ -159,6 +161,14 @@ def lineage(rows: Iterable[Row], key: Callable[[Row], tuple[int, Hashable]]) -> 
             line.pop()
         line.append((step, row))
     return tuple(row for _, row in sorted((pair for line in lines.values() for pair in line), key=itemgetter(0)))
+
+
+def _measured_again(measured: Sequence[GoldRow], kept: Sequence[GoldRow]) -> tuple[GoldRow, ...]:
+    """Held-out gold that gave way to a later value of the same step: after a rollback the older policy is measured."""
+    steps = {row.step for row in kept if row.split == "heldout"}
+    stay = {id(row) for row in kept}
+    gone = [row for row in measured if row.split == "heldout" and id(row) not in stay and row.step in steps]
+    return lineage(gone, lambda row: (row.step, row.split))
 
 
 def as_count(value: object) -> int | None:

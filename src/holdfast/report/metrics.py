@@ -67,6 +67,11 @@ class MetricTable(Sequence[MetricRow]):
         values: list[float | None] = [None if value != value else value for value in known]
         return values + [None] * (len(self.steps) - len(known))
 
+    @property
+    def names(self) -> list[str]:
+        """The metrics that have had a value."""
+        return list(self._columns)
+
     def count(self, name: str) -> int:
         """How many rows have a value of a metric."""
         return sum(value == value for value in self._columns.get(name, ()))

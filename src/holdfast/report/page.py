@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from holdfast.checkpoint.files import write_atomic
-from holdfast.report import samples, words
+from holdfast.report import events, rounds, samples, undone, words
 from holdfast.report.axes import format_value
 from holdfast.report.chart_layers import MOST_ROUNDS
 from holdfast.report.charts import line_chart
@@ -57,6 +57,28 @@ WORDS = (
 )
 
 
+GUARD_WORDS = (
+    (
+        "Audit",
+        "",
+        "Fresh answers of the policy beside another's, which people compare. It measures before it may train.",
+    ),
+    ("Claim", "", "The reward ensemble's own probability that people prefer the policy's answer."),
+    (
+        "Last good policy",
+        "",
+        "The newest one that people liked at least as well as the one before it; rollbacks go there.",
+    ),
+    ("Gate", "", "The test on labels not learnt from that a refreshed ensemble has to pass before it is used."),
+    (
+        "Verdict",
+        "",
+        "Healthy; watch: signals or claims are off and people have not cleared them; hacking: people like it less.",
+    ),
+    ("Rollback", "", "Policy, critic, optimiser, KL control and ensemble go back together. Labels are kept."),
+)
+
+
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Write the report of a run atomically to `out`, or to report.html in its directory; return the path."""
     target = out if out is not None else run_dir / "report.html"
@@ -75,36 +97,47 @@ def render(run: RunData) -> str:
     style = _asset("report.css") + CHART_STYLE
     script = _asset("report.js")
     shown = panels(run)
-    main_events = [event for event in run.events if words.weight(event) != "minor"]
-    refreshes = words.refresh_events(run)
+    main_events = [event for event in run.events if events.weight(event) != "minor"]
+    refreshes, state = events.refresh_events(run), words.status(run)
     config, config_omitted = clip(run.config, CONFIG_LIMIT)
     return environment.from_string(PAGE).render(
         policy=_content_policy(style, script),
         style=style,
         script=script,
         run_name=run.name,
-        status=words.status(run),
+        status=state,
         facts=_facts(run),
+        ending=rounds.ending(run, state),
         result=words.result(run),
         notes=run.notes,
         tiles=words.tiles(run),
+        rounds=rounds.round_table(run),
         head=[(line_chart(spec, inline=True), line_chart(narrow(spec), inline=True)) for spec in shown.head],
         has_gold=any(row.gold is not None for row in run.gold),
         has_refresh=bool(refreshes),
         marked_every=marked_every(sum(bool(event.step) for event in refreshes)),
+        has_refused=bool(events.refused_events(run)),
+        has_rollback=bool(undone.rollbacks(run)),
         has_stripes=1 < len(set(run.metrics.rounds)) <= MOST_ROUNDS,
+        audits=[line_chart(spec, inline=True) for spec in shown.audits],
         main=[line_chart(spec, inline=True) for spec in shown.main],
+        signals=[line_chart(spec, inline=True) for spec in shown.signals],
+        more_signals=[line_chart(spec, inline=True) for spec in shown.more_signals],
         more=[line_chart(spec, inline=True) for spec in shown.more],
         missing=shown.missing,
-        main_events=words.event_lines(_ends(main_events)),
+        main_events=events.event_lines(_ends(main_events)),
         main_events_left=max(0, len(main_events) - MOST_MAIN_EVENTS),
-        all_events=words.event_lines(run.events[-MOST_EVENTS:]),
+        all_events=events.event_lines(run.events[-MOST_EVENTS:]),
         events_in_all=len(run.events),
         samples=samples.before_and_after(run),
         timings=_timings(run),
         config=config,
         config_omitted=config_omitted,
-        glossary=[*WORDS, *((panel.title, panel.metric, panel.subtitle) for panel in (*MAIN, *MORE))],
+        glossary=[
+            *WORDS,
+            *(GUARD_WORDS if rounds.is_guarded(run) else ()),
+            *((panel.title, panel.metric, panel.subtitle) for panel in (*MAIN, *MORE)),
+        ],
     )
 
 

@@ -4,9 +4,11 @@ from dataclasses import dataclass, replace
 
 from holdfast.report import axes
 from holdfast.report.chart_layers import gutter_width
-from holdfast.report.chart_spec import Band, ChartSpec, Marker, Series
+from holdfast.report.chart_spec import Band, ChartSpec, Marker, Series, Span
 from holdfast.report.data import RunData
-from holdfast.report.words import refresh_events
+from holdfast.report.events import is_refused, refresh_events, refused_events
+from holdfast.report.guard_panels import audit_charts, on_steps, signal_charts
+from holdfast.report.undone import rollback_step, rollbacks, undone
 
 WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
 MOST_MARKERS = 60
@@ -15,9 +17,13 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
 
 @dataclass(frozen=True)
 class Panels:
-    """The charts of a run: the head pair, the main ones, the ones for a closer look, and what is missing."""
+    """The charts of a run: the head pair, people's audits, the main ones, the guard's signals (those that moved most
+    and the rest), the ones for a closer look, and what is missing."""
 
     head: tuple[ChartSpec, ...]
+    audits: tuple[ChartSpec, ...]
+    signals: tuple[ChartSpec, ...]
+    more_signals: tuple[ChartSpec, ...]
     main: tuple[ChartSpec, ...]
     more: tuple[ChartSpec, ...]
     missing: tuple[str, ...]
@@ -169,28 +175,48 @@ MORE = (
 
 
 def panels(run: RunData) -> Panels:
-    """Every chart that has data, with the shared x axis, refreshes and rounds drawn into each."""
-    refreshes = [event for event in refresh_events(run) if event.step]
-    marks = [
-        Marker(float(event.step or 0), _version_label(event.number("version")))
-        for event in refreshes[:: marked_every(len(refreshes))]
-    ]
+    """Every chart that has data, with the shared x axis, refreshes, rollbacks and rounds drawn into each."""
+    marks, gone = _marks(run), tuple(Span(float(a), float(b)) for a, b in undone(run).spans[-MOST_MARKERS:])
+    alarms = [mark for mark in marks if mark.kind == "alarm"]
     starts = _round_starts(run)
     span = _x_range(run)
 
-    def with_marks(spec: ChartSpec) -> ChartSpec:
-        return replace(spec, markers=tuple(marks), rounds=starts, x_range=span)
+    def with_marks(spec: ChartSpec, markers: list[Marker] = marks) -> ChartSpec:
+        if not on_steps(spec):
+            return spec
+        return replace(spec, markers=tuple(markers), spans=gone, rounds=starts, x_range=span)
 
+    signals = signal_charts(run)
     head = [with_marks(spec) for spec in (_proxy(run), _gold(run)) if spec.has_data()]
     main = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in MAIN]
     main.insert(5, ("Reward-model accuracy", _accuracy(run)))
     more = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in MORE]
     return Panels(
         head=tuple(_aligned(head)),
+        # A new version often comes right after an audit and would be drawn over its interval; small charts have no
+        # room for it. What matters in both is where the run went back.
+        audits=tuple(with_marks(spec, alarms) for spec in audit_charts(run)),
+        signals=tuple(with_marks(spec, alarms) for spec in signals.moved),
+        more_signals=tuple(with_marks(spec, alarms) for spec in signals.others),
         main=tuple(spec for _, spec in main if spec.has_data()),
         more=tuple(spec for _, spec in more if spec.has_data()),
         missing=tuple(title for title, spec in [*main, *more] if not spec.has_data()),
     )
+
+
+def _marks(run: RunData) -> list[Marker]:
+    """New versions of the ensemble, refreshes that the gate refused, and rollbacks; of very many only some."""
+    refreshes = [event for event in refresh_events(run) if event.step]
+    refused = [event for event in refused_events(run) if event.step]
+    back = [step for event in rollbacks(run) if (step := rollback_step(event)) is not None]
+    return [
+        *(
+            Marker(float(event.step or 0), _version_label(event.number("version")))
+            for event in refreshes[:: marked_every(len(refreshes))]
+        ),
+        *(Marker(float(event.step or 0), "×", "refused") for event in refused[:: marked_every(len(refused))]),
+        *(Marker(float(step), "rollback", "alarm") for step in back[:: marked_every(len(back))]),
+    ]
 
 
 def narrow(spec: ChartSpec) -> ChartSpec:
@@ -260,7 +286,7 @@ def _proxy(run: RunData) -> ChartSpec:
 def _gold(run: RunData) -> ChartSpec:
     series = []
     for split, name, colour in (("heldout", "held-out", VERMILION), ("rollout", "rollouts", ORANGE)):
-        curve = run.gold_of(split)
+        curve = _gold_before_and_after(run) if split == "heldout" else run.gold_of(split)
         span = window(len(curve))
         xs, ys = [float(step) for step, _ in curve], [value for _, value in curve]
         dots = split == "heldout" and len(curve) <= 60
@@ -271,6 +297,13 @@ def _gold(run: RunData) -> ChartSpec:
         unit="gold score",
         series=tuple(series),
     )
+
+
+def _gold_before_and_after(run: RunData) -> list[tuple[int, float]]:
+    """Held-out gold; where a rollback was measured, that of the policy it took back comes before the older one's."""
+    back = {rollback_step(event) for event in rollbacks(run)}
+    taken_back = [(row.step, row.gold) for row in run.gold_undone if row.gold is not None and row.step in back]
+    return sorted([*taken_back, *run.gold_of("heldout")], key=lambda point: point[0])
 
 
 def _metric_chart(run: RunData, panel: MetricPanel) -> ChartSpec:
@@ -296,7 +329,7 @@ def _accuracy(run: RunData) -> ChartSpec:
     by_version: dict[float, tuple[float | None, float | None]] = {}
     for event in run.events:
         version = event.number("version")
-        if version is not None and event.kind in ("ensemble_trained", "refresh"):
+        if version is not None and event.kind in ("ensemble_trained", "refresh") and not is_refused(event):
             by_version[version] = (event.number("train_accuracy"), event.number("holdout_accuracy"))
     xs = sorted(by_version)
     return ChartSpec(

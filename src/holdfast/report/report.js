@@ -17,12 +17,14 @@
 
   function readChart(svg) {
     const [left, top, right, bottom, xLow, xHigh, yLow, yHigh] = svg.dataset.frame.split(" ").map(Number);
+    const [scaleX, scaleY] = ["x", "y"].map((axis) => ((svg.dataset.log || "").includes(axis) ? Math.log10 : Number));
+    const share = (scale, value, low, high) => (scale(value) - scale(low)) / (scale(high) - scale(low));
     const series = [...svg.querySelectorAll("g[data-values]")].map((group) => ({
       name: group.dataset.name,
       look: [...group.querySelectorAll("path")].pop(),
       values: group.dataset.values.split(";").filter(Boolean).map((entry) => {
-        const [x, y, text] = entry.split(" ");
-        return { x: Number(x), y: Number(y), text };
+        const [x, y, ...text] = entry.split(" ");
+        return { x: Number(x), y: Number(y), text: text.join(" ") };
       }),
     }));
     // The browser's own tooltip for <title> would cover ours; the name moves to where it is only read out.
@@ -34,8 +36,8 @@
     return {
       svg, series, left, top, right, bottom, xLow, xHigh, axis: svg.dataset.axis,
       xs: [...new Set(series.flatMap((one) => one.values.map((value) => value.x)))].sort((a, b) => a - b),
-      toX: (x) => left + (x - xLow) / (xHigh - xLow) * (right - left),
-      toY: (y) => bottom - (y - yLow) / (yHigh - yLow) * (bottom - top),
+      toX: (x) => left + share(scaleX, x, xLow, xHigh) * (right - left),
+      toY: (y) => bottom - share(scaleY, y, yLow, yHigh) * (bottom - top),
       drawn: [],
     };
   }

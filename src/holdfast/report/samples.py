@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from holdfast.report.axes import format_value
 from holdfast.report.data import RunData, SampleRow
 from holdfast.report.text import clip
+from holdfast.report.undone import undone
 
 MOST_PROMPTS = 24
 MOST_MOMENTS = 16
@@ -39,17 +40,19 @@ class Moment:
 
     step: int
     label: str
+    undone: bool = False
 
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """The section "The same prompts, before and after"."""
+    """The section "The same prompts, before and after". `shown` is the moment to begin with: the last that was kept."""
 
     first: Moment | None
     moments: tuple[Moment, ...]
     cards: tuple[Card, ...]
     prompts_in_all: int
     moments_in_all: int
+    shown: int = 0
 
 
 def before_and_after(run: RunData) -> BeforeAfter:
@@ -60,15 +63,21 @@ def before_and_after(run: RunData) -> BeforeAfter:
     prompts = sorted({row.prompt_index for row in run.samples})
     if not steps:
         return BeforeAfter(None, (), (), 0, 0)
-    later = _thinned(steps[1:])
+    later, gone = _thinned(steps[1:]), undone(run)
+    kept = [place for place, step in enumerate(later) if not gone.covers(step)]
     gold = run.sample_gold()
     return BeforeAfter(
         first=Moment(steps[0], f"step {steps[0]:,}" + (" (the reference)" if steps[0] == 0 else "")),
-        moments=tuple(Moment(step, f"step {step:,}, after round {rounds[step]:,}") for step in later),
+        moments=tuple(_moment(step, rounds[step], gone.covers(step)) for step in later),
         cards=tuple(_card(index, steps[0], later, rows, gold) for index in prompts[:MOST_PROMPTS]),
         prompts_in_all=len(prompts),
         moments_in_all=len(steps) - 1,
+        shown=(kept or [len(later) - 1])[-1],
     )
+
+
+def _moment(step: int, round: int, undone: bool) -> Moment:
+    return Moment(step, f"step {step:,}, after round {round:,}{' (undone)' if undone else ''}", undone)
 
 
 def _thinned(steps: list[int]) -> list[int]:

@@ -44,6 +44,14 @@ PAGE = """<!doctype html>
 {%- if facts %}
 <p class="facts">{% for name, value in facts %}<span>{{ name }} <b>{{ value }}</b></span>{% endfor %}</p>
 {%- endif %}
+{%- if ending %}
+<div class="ending {{ ending.level }}">
+<p class="headline">{{ ending.headline }}</p>
+{%- if ending.evidence %}
+<p class="why">{{ ending.evidence }}</p>
+{%- endif %}
+</div>
+{%- endif %}
 <p class="result">{{ result }}</p>
 {%- for note in notes %}
 <p class="note">{{ note }}</p>
@@ -59,6 +67,39 @@ PAGE = """<!doctype html>
 </dl>
 </section>
 {%- endif %}
+{%- if rounds.rows %}
+{%- macro people(cell, label) %}
+<td class="people" data-label="{{ label }}">
+{%- if cell %}<b>{{ cell.rate }}</b>{{ cell.glyph|safe }}<span class="small">
+{%- if cell.claimed %}<span class="claimed{% if cell.overclaimed %} over{% endif %}">claimed {{ cell.claimed }}</span>
+{%- endif %}{{ cell.note }}</span>
+{%- else %}<span class="small">not asked</span>{% endif %}</td>
+{%- endmacro %}
+<section id="rounds">
+<h2>Round by round</h2>
+<table class="rounds">
+<thead><tr><th>Round</th><th>Verdict</th><th>People prefer it to the reference</th>
+<th>to the last good policy</th><th>What was seen and done</th></tr></thead>
+<tbody>
+{%- for row in rounds.rows %}
+<tr class="{{ row.look }}{% if row.undone %} undone{% endif %}">
+<td class="round" data-label="Round">{{ row.number }}</td>
+<td class="verdict">{% if row.level %}<span class="level {{ row.look }}">{{ row.level }}</span>{% endif %}
+{%- if row.undone %} <span class="gone">undone</span>{% endif %}</td>
+{{- people(row.reference, "People prefer it to the reference") }}
+{{- people(row.anchor, "to the last good policy") }}
+<td class="deeds">{% for deed in row.deeds %}<p class="{{ deed.weight }}">{{ deed.words }}</p>{% endfor %}</td>
+</tr>
+{%- endfor %}
+</tbody></table>
+{%- if rounds.in_all > rounds.rows|length %}
+<p class="note">{{ rounds.rows|length }} of {{ "{:,}".format(rounds.in_all) }} rounds are shown:
+the first, the last, and those in which something happened.</p>
+{%- endif %}
+<p class="legend">Dot and bar: how often people preferred the policy, with the 95% interval; the tick is one half.
+Diamond: what the reward ensemble claimed. A claim above the bar is marked: it promises more than people find.</p>
+</section>
+{%- endif %}
 {%- if head %}
 <section>
 <h2>Did it get better?</h2>
@@ -72,8 +113,16 @@ got better: read it together with KL, spread and the answers below.</p>
 <p class="legend">
 {%- if has_refresh %}Dashed lines: a new version of the reward ensemble
 {%- if marked_every > 1 %} (one in {{ "{:,}".format(marked_every) }}){% endif %}. {% endif %}
+{%- if has_refused %}Dotted lines (×): a refresh that the gate refused. {% endif %}
+{%- if has_rollback %}Solid lines: a rollback. Hatched: steps that it undid. {% endif %}
 {%- if has_stripes %}Shaded stripes: every second round. {% endif -%}
 <span class="scripted" hidden>Point at a chart to read its values.</span></p>
+</section>
+{%- endif %}
+{%- if audits %}
+<section id="audits">
+<h2>Do people agree?</h2>
+<div class="charts">{% for svg in audits %}{{ chart(svg) }}{% endfor %}</div>
 </section>
 {%- endif %}
 {%- if main %}
@@ -87,6 +136,18 @@ for a closer look</summary>
 {%- endif %}
 {%- if missing %}
 <p class="note">Not recorded in this run: {{ missing|join("; ") }}.</p>
+{%- endif %}
+</section>
+{%- endif %}
+{%- if signals %}
+<section id="signals">
+<h2>What moved</h2>
+<p class="lead">The guard's signals, those first that moved farthest from where they began. None of them convicts:
+an unusual one buys audit labels, with which people decide.</p>
+<div class="charts small">{% for svg in signals %}{{ chart(svg) }}{% endfor %}</div>
+{%- if more_signals %}
+<details><summary>{{ more_signals|length }} more {{ "signal" if more_signals|length == 1 else "signals" }}</summary>
+<div class="charts small">{% for svg in more_signals %}{{ chart(svg) }}{% endfor %}</div></details>
 {%- endif %}
 </section>
 {%- endif %}
@@ -112,6 +173,8 @@ for a closer look</summary>
 {{ "prompt" if samples.prompts_in_all == 1 else "prompts" }},
 answered first at {{ samples.first.label }}
 {%- if samples.moments %} and last at {{ samples.moments[-1].label }}{% endif %}.
+{%- if samples.moments and samples.shown != samples.moments|length - 1 %} Shown first is the last moment that was
+kept: {{ samples.moments[samples.shown].label }}.{% endif %}
 {%- if samples.prompts_in_all > samples.cards|length %} The first {{ samples.cards|length }}
 are shown.{% endif %}
 {%- if samples.moments_in_all > samples.moments|length %} Of {{ samples.moments_in_all }} moments
@@ -120,9 +183,9 @@ are shown.{% endif %}
 <div class="stepper" hidden>
 <button type="button" data-move="-1" aria-label="Earlier">&larr;</button>
 <label>Answers at <input type="range" min="0" max="{{ samples.moments|length - 1 }}" step="1"
- value="{{ samples.moments|length - 1 }}"></label>
+ value="{{ samples.shown }}"></label>
 <button type="button" data-move="1" aria-label="Later">&rarr;</button>
-<output>{{ samples.moments[-1].label }}</output>
+<output>{{ samples.moments[samples.shown].label }}</output>
 </div>
 {%- endif %}
 {%- for card in samples.cards %}
@@ -134,7 +197,8 @@ are shown.{% endif %}
 {%- for item in card.after %}
 {%- set moment = samples.moments[loop.index0] %}
 <div class="answer after" data-moment="{{ loop.index0 }}" data-label="{{ moment.label }}"
-{%- if not loop.last %} hidden{% endif %}><h4>After <span>step {{ moment.step }}</span></h4>
+{%- if loop.index0 != samples.shown %} hidden{% endif %}><h4>After
+<span>step {{ moment.step }}{% if moment.undone %}, undone{% endif %}</span></h4>
 {{- answer(item) }}</div>
 {%- endfor %}
 </div>

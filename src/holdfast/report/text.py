@@ -1,6 +1,7 @@
 """Text from a run made safe to look at: hidden characters become visible, very long text is cut."""
 
 import unicodedata
+from collections.abc import Sequence
 
 ANSWER_LIMIT = 4_000
 
@@ -24,6 +25,16 @@ def _shown(char: str) -> str:
     if code < 0x20:
         return chr(0x2400 + code)  # the block "Control Pictures" mirrors the C0 controls
     return f"⟨U+{code:04X}⟩"
+
+
+def counted(number: int, noun: str, several: str = "") -> str:
+    """ "1 step", "1,200 steps", "2 refreshes"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """ "2, 4 and 5"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def clip(text: str, limit: int = ANSWER_LIMIT) -> tuple[str, int]:

@@ -17,11 +17,14 @@ from holdfast.reward.replay import holdout_place
 
 @dataclass
 class Generation:
-    """The answered comparisons of one round: ids to train on, each with its first label's number, and held-out ids."""
+    """The answered comparisons of one round: ids to train on, each with its first label's number, and held-out ones.
+
+    `held` has the place that an id's hash gives it, the id, and its first label's number.
+    """
 
     ids: list[str] = field(default_factory=list)
     firsts: array[int] = field(default_factory=lambda: array("q"))
-    held: list[tuple[float, str]] = field(default_factory=list)
+    held: list[tuple[float, str, int]] = field(default_factory=list)
     labels: int = 0
     newest: int = 0
     sorted: bool = True
@@ -60,7 +63,7 @@ class Answered:
                     continue
                 place = holdout_place(comparison_id)
                 if place < self.holdout:
-                    generation.held.append((place, comparison_id))
+                    generation.held.append((place, comparison_id, seq))
                 else:
                     generation.add(comparison_id, seq)
             self.watermark = page[-1].seq
@@ -73,7 +76,24 @@ class Answered:
     def held_out(self, most: int, up_to_round: int | None = None) -> list[str]:
         """Held-out comparisons; of more than `most` always those that the hash of the id puts first."""
         held = [item for _, generation in self._up_to(up_to_round) for item in generation.held]
-        return sorted(comparison_id for _, comparison_id in heapq.nsmallest(most, held))
+        return sorted(comparison_id for _, comparison_id, _ in heapq.nsmallest(most, held))
+
+    def held_out_known(self, most: int, up_to_round: int, known_round: int, watermark: int) -> dict[int, list[str]]:
+        """By round, held-out comparisons that a version knows, at most `most` of each: the first by the id's hash."""
+        return {
+            number: [item[1] for item in heapq.nsmallest(most, [h for h in generation.held if h[2] <= watermark])]
+            for number, generation in self._up_to(min(up_to_round, known_round))
+        }
+
+    def held_out_fresh(self, most: int, up_to_round: int, known_round: int, watermark: int) -> list[str]:
+        """Held-out comparisons that are new to a version."""
+        fresh = [
+            item
+            for number, generation in self._up_to(up_to_round)
+            for item in generation.held
+            if number > known_round or item[2] > watermark
+        ]
+        return [item[1] for item in heapq.nsmallest(most, fresh)]
 
     def old_and_fresh(self, up_to_round: int, known_round: int, watermark: int) -> tuple[list[list[str]], list[str]]:
         """What may train: by round what a version knew, and in one list what is new to it, each in order of id.

@@ -1,21 +1,24 @@
 """The reward ensemble: K members, each standardised on the reference's answers, with a version number.
 
-Shapes: K member, B answers.
+    raw score = what the member says + what a planted flaw adds (nothing, but in the lab)
+    score     = (raw score - mean) / standard deviation, both of the reference's answers without any flaw
+
+Shapes: K member, B answers, D hidden.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from holdfast.checkpoint.files import JSON
+from holdfast.checkpoint.files import JSON, read_json
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cores import CORES
@@ -30,9 +33,35 @@ Tokens = Sequence[Sequence[int]]
 KEEP_ALL = 10**9
 
 
+class Judgement(NamedTuple):
+    """What one pass over a batch tells: the members' scores, the first member's hidden states, the probe's scores."""
+
+    scores_KB: Tensor
+    features_BD: Tensor
+    probe_B: Tensor | None
+
+
+@dataclass(frozen=True)
+class Version:
+    """All of an ensemble that a refresh changes, kept apart from it."""
+
+    weights: tuple[dict[str, Tensor], ...]
+    number: int
+    round: int
+    labels: int
+    watermark: int
+    means: tuple[float, ...]
+    sds: tuple[float, ...]
+
+
 @dataclass
 class Ensemble:
-    """Members with their standardisation; `labels` and `watermark` say what the version was trained on."""
+    """Members with their standardisation; `labels` and `watermark` say what the version was trained on.
+
+    `probe` is a model like the members that learns from labels they do not see, and is no part of the reward.
+    `bonus` is a flaw planted in the reward, one number for each answer in units of raw score; `bonus_scale` times it
+    is added to every raw score. `round` is the round in which the version was made.
+    """
 
     members: list[RewardModel]
     pad_id: int
@@ -42,30 +71,64 @@ class Ensemble:
     watermark: int = 0
     means: tuple[float, ...] = ()
     sds: tuple[float, ...] = ()
+    round: int = 0
+    probe: RewardModel | None = None
+    bonus: Callable[[Tokens, Tokens], Tensor] | None = None
+    bonus_scale: float = 0.0
 
-    @torch.no_grad()
+    @property
+    def models(self) -> list[RewardModel]:
+        """The members, and the probe after them where there is one; `means` and `sds` follow this order."""
+        return [*self.members, self.probe] if self.probe is not None else self.members
+
     def raw_scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
-        """scores_KB as the members give them."""
-        device = next(self.members[0].parameters()).device
-        pieces = CORES.free if self.members[0].fast is not None else 0
-        batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device, pieces)
-        scores_KB = torch.zeros(len(self.members), len(prompts))
-
-        def score(k: int, batch: MicroBatch) -> None:
-            scores_KB[k, batch.rows] = self.members[k](batch).cpu()
-
-        # One packing serves all members; a core that is free takes the next member or the next rows.
-        CORES.share([partial(score, k, batch) for k in range(len(self.members)) for batch in batches])
-        return scores_KB
+        """scores_KB of the members before standardising; differences are Bradley-Terry log-odds."""
+        scores_KB, _ = self._score(prompts, responses)
+        return self._with_bonus(scores_KB[: len(self.members)], prompts, responses)
 
     def scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
         """scores_KB with the reference's answers at mean 0 and standard deviation 1, for each member."""
-        raw_KB = self.raw_scores(prompts, responses)
-        return (raw_KB - torch.tensor(self.means)[:, None]) / torch.tensor(self.sds)[:, None]
+        return self._standardised(self.raw_scores(prompts, responses))
+
+    def features(self, prompts: Tokens, responses: Tokens) -> Tensor:
+        """features_BD: the hidden states that the first member's head reads."""
+        _, features_BD = self._score(prompts, responses, models=self.members[:1], with_features=True)
+        return features_BD
+
+    def judge(self, prompts: Tokens, responses: Tokens) -> tuple[Tensor, Tensor]:
+        """scores_KB and features_BD from one pass of each model."""
+        scores_KB, features_BD, _ = self.judge_with_probe(prompts, responses)
+        return scores_KB, features_BD
+
+    def judge_with_probe(self, prompts: Tokens, responses: Tokens) -> Judgement:
+        """The same, and the probe's scores beside them."""
+        raw_KB, features_BD = self._score(prompts, responses, with_features=True)
+        scores_KB = self._standardised(self._with_bonus(raw_KB, prompts, responses))
+        probe_B = scores_KB[-1] if self.probe is not None else None
+        return Judgement(scores_KB[: len(self.members)], features_BD, probe_B)
+
+    def opinions(self, prompts: Tokens, responses: Tokens, asked: Sequence[int]) -> Tensor:
+        """raw_B: the raw score of each answer by the one member who is asked about it."""
+        raw_B = torch.zeros(len(prompts))
+        for k in sorted(set(asked)):
+            rows = [i for i, member in enumerate(asked) if member == k]
+            theirs = [prompts[i] for i in rows], [responses[i] for i in rows]
+            scores_1B, _ = self._score(*theirs, models=[self.members[k]])
+            raw_B[rows] = self._with_bonus(scores_1B, *theirs)[0]
+        return raw_B
+
+    def added(self, prompts: Tokens, responses: Tokens) -> Tensor | None:
+        """What a planted flaw adds to every member's raw score of these answers; None where there is none."""
+        if self.bonus is None or self.bonus_scale == 0.0:
+            return None
+        return self.bonus_scale * self.bonus(prompts, responses)
 
     def standardise(self, prompts: Tokens, responses: Tokens) -> None:
-        """Set every member's zero and unit on these (the reference's) answers, so that beta keeps its meaning."""
-        raw_KB = self.raw_scores(prompts, responses)
+        """Set every model's zero and unit on these (the reference's) answers, so that beta keeps its meaning.
+
+        A planted flaw is left out: its onset must not change the units.
+        """
+        raw_KB, _ = self._score(prompts, responses)
         if not bool(torch.isfinite(raw_KB).all()):
             raise HoldfastError("A reward model gave scores that are not numbers; lower reward.lr or refresh.lr.")
         sds = raw_KB.std(1, unbiased=False)
@@ -76,6 +139,60 @@ class Ensemble:
             )
         self.means, self.sds = tuple(raw_KB.mean(1).tolist()), tuple(sds.tolist())
 
+    def keep(self) -> Version:
+        """A copy of the present version, to come back to."""
+        weights = tuple({name: t.clone() for name, t in model.state_dict().items()} for model in self.models)
+        return Version(weights, self.version, self.round, self.labels, self.watermark, self.means, self.sds)
+
+    def take(self, version: Version) -> None:
+        """Become a version that was kept."""
+        for model, weights in zip(self.models, version.weights, strict=True):
+            model.load_state_dict(weights)
+        self.version, self.round, self.labels = version.number, version.round, version.labels
+        self.watermark, self.means, self.sds = version.watermark, version.means, version.sds
+
+    @torch.no_grad()
+    def _score(
+        self, prompts: Tokens, responses: Tokens, models: list[RewardModel] | None = None, with_features: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """What the models (all) say of each answer, and what the head of the first of them reads, if asked for."""
+        models = self.models if models is None else models
+        device = next(models[0].parameters()).device
+        pieces = CORES.free if models[0].fast is not None else 0
+        batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device, pieces)
+        scores_KB = torch.zeros(len(models), len(prompts))
+        features_BD = torch.zeros(len(prompts), models[0].width if with_features else 0)
+
+        def score(k: int, batch: MicroBatch) -> None:
+            hidden_BD = models[k].hidden(batch)
+            scores_KB[k, batch.rows] = models[k].read(hidden_BD).cpu()
+            if with_features and k == 0:
+                features_BD[batch.rows] = hidden_BD.float().cpu()
+
+        # One packing serves all members; a core that is free takes the next member or the next rows.
+        CORES.share([partial(score, k, batch) for k in range(len(models)) for batch in batches])
+        return scores_KB, features_BD
+
+    def _with_bonus(self, scores_KB: Tensor, prompts: Tokens, responses: Tokens) -> Tensor:
+        added_B = self.added(prompts, responses)
+        return scores_KB if added_B is None else scores_KB + added_B.to(scores_KB)
+
+    def _standardised(self, raw_KB: Tensor) -> Tensor:
+        count = len(raw_KB)
+        return (raw_KB - torch.tensor(self.means[:count])[:, None]) / torch.tensor(self.sds[:count])[:, None]
+
+
+def between(one: Version, other: Version) -> tuple[dict[str, Tensor], ...]:
+    """Weights half-way between two versions, model by model.
+
+    Of two models fine-tuned from the same weights, the one half-way scores like the mean of both to first order (WARM,
+    arXiv:2401.12187), and costs what one costs.
+    """
+    return tuple(
+        {name: (a[name] + b[name]) / 2 if a[name].is_floating_point() else a[name] for name in a}
+        for a, b in zip(one.weights, other.weights, strict=True)
+    )
+
 
 class VersionStore:
     """The ensemble's versions on disk, each with a checksummed manifest: rewards/v001, v002, ..."""
@@ -83,33 +200,48 @@ class VersionStore:
     def __init__(self, directory: Path) -> None:
         self._store = CheckpointStore(directory, keep=KEEP_ALL)
 
-    def save(self, ensemble: Ensemble) -> None:
-        members = {f"member-{k}": dict(m.state_dict()) for k, m in enumerate(ensemble.members)}
+    def save(self, ensemble: Ensemble, refused: bool = False) -> None:
+        """Store the version; one that the gate has `refused` is there to be looked at, and is never the newest."""
+        tensors = {f"member-{k}": dict(m.state_dict()) for k, m in enumerate(ensemble.members)}
+        if ensemble.probe is not None:
+            tensors["probe"] = dict(ensemble.probe.state_dict())
         document: dict[str, JSON] = {
             "version": ensemble.version,
             "members": len(ensemble.members),
             "labels": ensemble.labels,
             "watermark": ensemble.watermark,
+            "round": ensemble.round,
+            "refused": refused,
             "means": list(ensemble.means),
             "sds": list(ensemble.sds),
         }
         trunk = json.loads(ensemble.members[0].trunk.config.to_json_string(use_diff=False))
-        self._store.save(version_name(ensemble.version), Snapshot(members, {"ensemble": document, "trunk": trunk}))
+        self._store.save(version_name(ensemble.version), Snapshot(tensors, {"ensemble": document, "trunk": trunk}))
 
     def numbers(self) -> list[int]:
-        """The versions there are, oldest first."""
+        """The versions there are, in the order in which they were saved."""
         return [int(name.removeprefix("v")) for name in self._store.names()]
+
+    def next_number(self, round: int, in_use: int) -> int:
+        """The number of the version that a round makes: one more than the newest of the rounds before it.
+
+        Rounds only count forward, in a run that was rolled back too, so no number is used twice. Versions of this
+        round or a later one are what a killed attempt has left; the same round done again makes the same ones again.
+        """
+        older = [number for number in self.numbers() if self._round_of(number) < round]
+        return 1 + max([in_use, *older])
 
     def verify(self, version: int) -> None:
         """Refuse a version that is missing or damaged."""
         self._store.load(version_name(version))
 
     def load_newest_into(self, ensemble: Ensemble) -> None:
-        """The newest version in this store."""
-        numbers = self.numbers()
-        if not numbers:
+        """The newest version in this store that was ever in use."""
+        numbers = sorted(self.numbers(), reverse=True)
+        newest = next((number for number in numbers if not self._document(number).get("refused", False)), None)
+        if newest is None:
             raise HoldfastError("There is no reward ensemble in the given directory; `holdfast reward` trains one.")
-        self.load_into(ensemble, numbers[-1])
+        self.load_into(ensemble, newest)
 
     def load_into(self, ensemble: Ensemble, version: int) -> None:
         """Put a saved version's weights and standardisation into `ensemble`."""
@@ -120,9 +252,13 @@ class VersionStore:
                 f"Reward version {version} has {document['members']} members, "
                 f"but reward.members is {len(ensemble.members)}."
             )
-        for k, member in enumerate(ensemble.members):
+        if ("probe" in snapshot.tensors) != (ensemble.probe is not None):
+            has = "has" if ensemble.probe is None else "lacks"
+            raise HoldfastError(f"Reward version {version} {has} a probe; set reward.halves as it was trained with.")
+        stems = [f"member-{k}" for k in range(len(ensemble.members))] + ["probe"] * (ensemble.probe is not None)
+        for model, stem in zip(ensemble.models, stems, strict=True):
             try:
-                member.load_state_dict(dict(snapshot.tensors[f"member-{k}"]))
+                model.load_state_dict(dict(snapshot.tensors[stem]))
             except RuntimeError as error:
                 raise HoldfastError(
                     "The reward ensemble was trained on another model than this policy; "
@@ -131,7 +267,16 @@ class VersionStore:
         ensemble.version = int(document["version"])
         ensemble.labels = int(document["labels"])
         ensemble.watermark = int(document["watermark"])
+        ensemble.round = int(document.get("round", 0))
         ensemble.means, ensemble.sds = tuple(document["means"]), tuple(document["sds"])
+
+    def _document(self, number: int) -> dict[str, Any]:
+        """What is written down about a version; its weights are not read."""
+        path = self._store.directory / version_name(number) / "ensemble.json"
+        return dict(read_json(path)) if path.is_file() else {}
+
+    def _round_of(self, number: int) -> int:
+        return int(self._document(number).get("round", 0))
 
 
 def version_name(version: int) -> str:

@@ -10,14 +10,29 @@ import torch
 
 Item = TypeVar("Item")
 
+FOLDS = 5
+
 
 def holdout_place(comparison_id: str) -> float:
     """Where an id falls between 0 and 1; below `reward.holdout` the comparison is held out.
 
     The id decides alone, so a held-out comparison stays so for the whole run, whatever is collected after it.
     """
-    digest = hashlib.sha256(f"holdout {comparison_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
+    return _place(f"holdout {comparison_id}")
+
+
+def fold_of(comparison_id: str) -> int:
+    """The fifth of all comparisons that one belongs to, for good; member k learns from all folds but its own."""
+    return int(FOLDS * _place(f"fold {comparison_id}"))
+
+
+def half_of(comparison_id: str) -> bool:
+    """The half of all comparisons that one belongs to, for good: the members', or (True) the probe's."""
+    return _place(f"half {comparison_id}") < 0.5
+
+
+def _place(text: str) -> float:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 
 def draw_replay(generations: Sequence[Sequence[Item]], wanted: int, rng: torch.Generator) -> list[Item]:
@@ -40,3 +55,12 @@ def draw_replay(generations: Sequence[Sequence[Item]], wanted: int, rng: torch.G
 
 def _one_of(generation: Sequence[Item], rng: torch.Generator) -> Item:
     return generation[int(torch.randint(len(generation), (1,), generator=rng))]
+
+
+def even_shares(sizes: Sequence[int], most: int) -> list[int]:
+    """How many to take of each group, `most` in all: the same of each, and more where others have too few."""
+    shares, left = [0] * len(sizes), most
+    for done, place in enumerate(sorted(range(len(sizes)), key=lambda i: sizes[i])):
+        shares[place] = min(sizes[place], left // (len(sizes) - done))
+        left -= shares[place]
+    return shares

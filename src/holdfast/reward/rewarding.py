@@ -1,29 +1,31 @@
 """From an ensemble's scores to the reward a policy is trained on.
 
-Shapes: K member, B answers.
+Shapes: K member, B answers, D features of an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from holdfast.config.schema import RewardConfig
+from holdfast.config.schema import FlawConfig, RewardConfig
 from holdfast.reward.aggregate import aggregate, bounded, spread
 from holdfast.reward.ensemble import Ensemble
 from holdfast.rollout.sampler import Rollout
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Scored:
     """What the ensemble says of a batch: every member's score, the aggregate, and the reward after shaping."""
 
     members_KB: Tensor
     scores_B: Tensor
     rewards_B: Tensor
+    features_BD: Tensor
+    probe_B: Tensor | None
     version: int
     labels: int
 
@@ -43,13 +45,18 @@ class Rewarding:
     ensemble: Ensemble
     config: RewardConfig
     reference_answers: Callable[[list[list[int]], torch.Generator], Rollout]
+    flaw: FlawConfig = field(default_factory=FlawConfig)
+
+    def set_round(self, round: int) -> None:
+        """A flaw that was planted in the reward counts from its onset on."""
+        self.ensemble.bonus_scale = self.flaw.weight if round >= self.flaw.onset else 0.0
 
     def score(self, rollout: Rollout) -> Tensor:
         return self.ensemble.scores(rollout.prompts, rollout.responses)
 
-    def reward(self, rollout: Rollout, rng: torch.Generator) -> Verdict:
+    def reward(self, rollout: Rollout, rng: torch.Generator) -> Scored:
         """The aggregate, bounded against a reference answer if so configured, less length and no-ending penalties."""
-        members_KB = self.score(rollout)
+        members_KB, features_BD, probe_B = self.ensemble.judge_with_probe(rollout.prompts, rollout.responses)
         scores_B = self._aggregate(members_KB)
         rewards_B = scores_B
         if self.config.shaping == "sigmoid":
@@ -58,7 +65,10 @@ class Rewarding:
         lengths_B = torch.tensor(rollout.lengths, dtype=torch.float32)
         unfinished_B = 1.0 - torch.tensor(rollout.finished, dtype=torch.float32)
         penalty_B = self.config.length_penalty * lengths_B + self.config.unfinished_penalty * unfinished_B
-        return Verdict(members_KB, scores_B, rewards_B - penalty_B, self.ensemble.version, self.ensemble.labels)
+        return Scored(
+            members_KB, scores_B, rewards_B - penalty_B, features_BD, probe_B, self.ensemble.version,
+            self.ensemble.labels,
+        )  # fmt: skip
 
     def _aggregate(self, members_KB: Tensor) -> Tensor:
         return aggregate(members_KB, self.config.aggregation, self.config.uncertainty_lambda)

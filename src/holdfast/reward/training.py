@@ -23,21 +23,24 @@ from holdfast.models.gradients import accumulate
 from holdfast.models.reward_model import RewardModel
 from holdfast.preferences.types import LabelledComparison, Prompt, Response
 from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.replay import FOLDS, fold_of, half_of
 from holdfast.rollout.batches import group_by_length, group_by_work, take_rows
 from holdfast.track.progress import Progress
-
-SUBSAMPLE = 0.8
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A labelled comparison as tokens; `share_a` is the share of labellers who preferred the first side."""
+    """A labelled comparison as tokens; `share_a` is the share of labellers who preferred the first side.
+
+    `key` is the comparison's id, by which members share the labels out.
+    """
 
     prompt: list[int]
     a: list[int]
     b: list[int]
     share_a: float
     round: int
+    key: str = ""
 
     @property
     def tokens(self) -> int:
@@ -85,6 +88,7 @@ def pairs_of(codec: Codec, labelled: Iterable[LabelledComparison]) -> list[Pair]
             b=response_tokens(codec, item.comparison.b),
             share_a=item.share_a,
             round=item.comparison.round,
+            key=item.comparison.id,
         )
         for item in labelled
     ]
@@ -98,43 +102,68 @@ def fit_ensemble(
     rng: torch.Generator,
     progress: Progress,
 ) -> Fit:
-    """Fine-tune every member from where it stands, each in its own data order and on its own bootstrap sample."""
+    """Fine-tune every member from where it stands, each in its own data order and on its own share of the labels.
+
+    Where there is a probe, it learns from one half of the labels and the members from the other.
+    """
     if len(pairs) < 2:
         raise HoldfastError(
             f"A reward model needs at least 2 labelled comparisons to train on, and there are {len(pairs)}; label more."
         )
-    seen = (
-        round(SUBSAMPLE * len(pairs)) if config.bootstrap == "subsample" and len(ensemble.members) > 1 else len(pairs)
-    )
-    updates = settings.epochs * -(-seen // config.batch)
-    progress.begin("reward model", len(ensemble.members) * updates)
+    shares = [labels_for(k, ensemble, pairs, config.bootstrap) for k in range(len(ensemble.models))]
+    updates = [settings.epochs * -(-len(share) // config.batch) for share in shares]
+    progress.begin("reward model", sum(updates))
     # Each member draws from a generator of its own, so members can be fitted side by side and come out the same.
-    seeds = torch.randint(2**62, (len(ensemble.members),), generator=rng).tolist()
+    seeds = torch.randint(2**62, (len(ensemble.models),), generator=rng).tolist()
 
-    def fit(member: RewardModel, seed: int) -> Fit:
+    def fit(member: RewardModel, share: Sequence[Pair], seed: int) -> Fit:
         own = torch.Generator().manual_seed(seed)
-        return _fit_member(ensemble, member, pairs, settings, config, own, progress)
+        return _fit_member(ensemble, member, share, settings, config, own, progress)
 
-    jobs = [partial(fit, member, seed) for member, seed in zip(ensemble.members, seeds, strict=True)]
+    jobs = [partial(fit, *given) for given in zip(ensemble.models, shares, seeds, strict=True)]
     # As many as there are cores side by side; those left over one by one, with their batches shared out instead.
     even = len(jobs) - len(jobs) % CORES.free
     fits = [*CORES.share(jobs[:even]), *(job() for job in jobs[even:])]
+    fits = fits[: len(ensemble.members)]
     return Fit(
         loss=sum(f.loss for f in fits) / len(fits),
         accuracy=sum(f.accuracy for f in fits) / len(fits),
-        updates=updates,
+        updates=updates[0],
     )
 
 
-def bootstrap(pairs: Sequence[Pair], kind: str, rng: torch.Generator) -> Sequence[Pair]:
-    """The labels one member sees. With few labels a sample with replacement loses a third of them, so the default
-    is a subsample: members still differ, and each keeps most of what people said."""
-    if kind == "replace":
-        return [pairs[i] for i in torch.randint(len(pairs), (len(pairs),), generator=rng).tolist()]
-    if kind == "subsample":
-        kept = max(2, round(SUBSAMPLE * len(pairs)))
-        return [pairs[i] for i in sorted(torch.randperm(len(pairs), generator=rng)[:kept].tolist())]
+def labels_for(k: int, ensemble: Ensemble, pairs: Sequence[Pair], kind: str) -> Sequence[Pair]:
+    """The labels that model k of an ensemble may learn from.
+
+    With few labels a sample with replacement loses a third of them, so the default is a subsample: members still
+    differ, and each keeps most of what people said. Its own fifth a member never sees, in any version: there it can be
+    measured as on held-out labels.
+    """
+    if ensemble.probe is not None:
+        # The probe comes last.
+        pairs = [p for p in pairs if half_of(p.key) == (k == len(ensemble.members))]
+    if members_leave_out(len(ensemble.members), kind) and k < len(ensemble.members):
+        kept = [p for p in pairs if fold_of(p.key) != k % FOLDS]
+        # Of a handful of labels the fold may leave next to nothing.
+        pairs = kept if len(kept) >= 2 else pairs
+    if len(pairs) < 2:
+        raise HoldfastError(
+            f"One of the two halves of the labels (reward.halves) has only {len(pairs)}; label more, or turn it off."
+        )
     return pairs
+
+
+def members_leave_out(members: int, kind: str) -> bool:
+    """Whether each member has a fold of its own that it never learns from."""
+    return kind == "subsample" and members > 1
+
+
+def unseen_by(key: str, members: int, kind: str) -> int | None:
+    """The member that no version lets learn from a comparison; None where every member may."""
+    if not members_leave_out(members, kind):
+        return None
+    fold = fold_of(key)
+    return fold if fold < members else None
 
 
 def _fit_member(
@@ -146,8 +175,8 @@ def _fit_member(
     rng: torch.Generator,
     progress: Progress,
 ) -> Fit:
-    if len(ensemble.members) > 1:
-        pairs = bootstrap(pairs, config.bootstrap, rng)
+    if len(ensemble.members) > 1 and config.bootstrap == "replace":
+        pairs = [pairs[i] for i in torch.randint(len(pairs), (len(pairs),), generator=rng).tolist()]
     optimiser = torch.optim.AdamW(member.parameters(), lr=settings.lr, weight_decay=0.0, fused=True)
     updates = settings.epochs * -(-len(pairs) // config.batch)
     schedule = RefreshSchedule(settings.lr, settings.warmup_steps, updates)
@@ -186,14 +215,13 @@ def _accumulate(
 
     def loss_of(group: list[int]) -> tuple[Tensor, tuple[float, float]]:
         some = [batch[i] for i in group]
-        rows = take_rows(
-            [p.prompt for p in some] * 2,
-            [p.a for p in some] + [p.b for p in some],
-            list(range(2 * len(some))),
-            ensemble.pad_id,
-            device,
-        )
-        a_P, b_P = member(rows).chunk(2)
+        prompts, answers = [p.prompt for p in some] * 2, [p.a for p in some] + [p.b for p in some]
+        rows = take_rows(prompts, answers, list(range(len(answers))), ensemble.pad_id, device)
+        scores_2P, added_2P = member(rows), ensemble.added(prompts, answers)
+        if added_2P is not None:
+            # A planted flaw is part of what the member says, so that training can learn to take it back.
+            scores_2P = scores_2P + added_2P.to(scores_2P)
+        a_P, b_P = scores_2P.chunk(2)
         share_P = torch.tensor([p.share_a for p in some], device=device)
         # The margin is for the preferred side to clear, whichever it is; a tie has none.
         margin_P = config.margin * torch.sign(share_P - 0.5)
@@ -207,7 +235,20 @@ def _accumulate(
     return sum(loss for loss, _ in told), sum(accuracy for _, accuracy in told)
 
 
-@torch.no_grad()
+def raw_margins(ensemble: Ensemble, pairs: Sequence[Pair]) -> torch.Tensor:
+    """margins_KP: each member's raw score of the first side less that of the second, in log-odds."""
+    prompts = [p.prompt for p in pairs]
+    a_KP = ensemble.raw_scores(prompts, [p.a for p in pairs])
+    return a_KP - ensemble.raw_scores(prompts, [p.b for p in pairs])
+
+
+def opinion_margins(ensemble: Ensemble, pairs: Sequence[Pair], asked: Sequence[int]) -> torch.Tensor:
+    """margins_P: the same by one member for each pair, the one who is asked."""
+    prompts = [p.prompt for p in pairs]
+    a_P = ensemble.opinions(prompts, [p.a for p in pairs], asked)
+    return a_P - ensemble.opinions(prompts, [p.b for p in pairs], asked)
+
+
 def pair_margins(ensemble: Ensemble, pairs: Sequence[Pair]) -> torch.Tensor:
     """margins_KP: each member's standardised score of the first side less that of the second."""
     prompts = [p.prompt for p in pairs]

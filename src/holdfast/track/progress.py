@@ -12,6 +12,8 @@ class Progress(Protocol):
 
     def advance(self, **figures: float) -> None: ...
 
+    def say(self, words: str) -> None: ...
+
 
 class Silent:
     """Reports to nobody."""
@@ -20,4 +22,7 @@ class Silent:
         return
 
     def advance(self, **figures: float) -> None:
+        return
+
+    def say(self, words: str) -> None:
         return

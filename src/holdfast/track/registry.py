@@ -164,6 +164,9 @@ _METRICS = (
     Metric("steps/skipped", "steps dropped so far because a value was not finite", "steps", "down"),
 )
 
+# The guard's signals, each of which is a file of its own, are written under this name and described in docs/guard.md.
+SIGNALS = "signal/"
+
 REGISTRY: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
 
 
@@ -171,6 +174,8 @@ def metric(name: str) -> Metric:
     """Look a metric up; a name that is not in the registry is refused."""
     if name in REGISTRY:
         return REGISTRY[name]
+    if name.startswith(SIGNALS):
+        return Metric(name, "what the guard's signal of that name read in the step", "the signal's own", "neither")
     near = difflib.get_close_matches(name, REGISTRY, n=1)
     hint = f"did you mean {near[0]}?" if near else "add it to holdfast/track/registry.py."
     raise HoldfastError(f"There is no metric {name!r} in the registry; {hint}")
@@ -185,7 +190,8 @@ def metrics_markdown() -> str:
         "",
         "In the formulas `pi` is the policy that sampled the step's answers, `ref` the reference, and",
         "`rho = pi_new / pi` the ratio during the step's updates. Sums over tokens are over response tokens.",
-        "A value that is not finite is written as `null`.",
+        "A value that is not finite is written as `null`. The guard's signals are written as `signal/NAME`;",
+        "docs/guard.md says what each of them reads.",
         "",
         "| name | formula | unit | better |",
         "|---|---|---|---|",

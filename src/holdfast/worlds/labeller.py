@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 
+from holdfast.models.codec import plain_text
 from holdfast.preferences.types import Choice, Comparison, Label, Prompt, Response
 from holdfast.worlds.protocol import LabellerSettings
 
@@ -21,8 +22,8 @@ def uniform(*parts: object) -> float:
 class SimulatedLabeller:
     """Prefers a with probability sigmoid((u_a - u_b) / temperature), then flips the answer with probability `noise`.
 
-    u = judgement + length_bias * words. At temperature 0 the better answer always wins before the flip; equal
-    answers are a coin toss.
+    u = judgement + length_bias * words + taste(prompt, answer). At temperature 0 the better answer always wins before
+    the flip; equal answers are a coin toss.
     """
 
     def __init__(self, name: str, judgement: Judgement, settings: LabellerSettings) -> None:
@@ -41,8 +42,10 @@ class SimulatedLabeller:
         return Choice.A if prefers_a != flipped else Choice.B
 
     def _utility(self, prompt: Prompt, response: Response) -> float:
-        liked_for_length = self._settings.length_bias * len(response.text.split())
-        return self._judgement(prompt, response.text, response.finished) + liked_for_length
+        liked = self._settings.length_bias * len(response.text.split())
+        if self._settings.taste is not None:
+            liked += self._settings.taste(plain_text(prompt), response.text)
+        return self._judgement(prompt, response.text, response.finished) + liked
 
 
 def win_probability(gap: float, temperature: float) -> float:

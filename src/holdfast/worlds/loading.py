@@ -1,9 +1,10 @@
-"""Finding a world, or a labeller, by name or as `path/to/file.py:Class`."""
+"""Finding a world, a labeller or a flaw by name or as `path/to/file.py:Class`."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.errors import HoldfastError, first_line
 from holdfast.preferences.types import Demonstration, Message
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.files import Files
+from holdfast.worlds.flaws import FLAWS, Flaw, Taste
 from holdfast.worlds.protocol import LabellerSettings, Task, World, task_of
 
 BUILT_IN = ("concierge", "files")
@@ -23,7 +25,7 @@ def load_world(config: Config) -> World:
     if name == "files":
         return Files(seed, config.data)
     _refuse_unused_files(config.data)
-    kind = Concierge if name == "concierge" else load_class(name, "world.name")
+    kind = Concierge if name == "concierge" else load_class(name, "world.name", BUILT_IN)
     world = _call(kind, name, seed, options)
     if not isinstance(world, World):
         missing = [
@@ -35,13 +37,14 @@ def load_world(config: Config) -> World:
 
 def load_task(config: Config, world: World) -> Task:
     """What training may see of the world, with the labeller that the config asks for; checked."""
-    settings = LabellerSettings(
-        noise=config.world.label_noise,
-        temperature=config.world.label_temperature,
-        length_bias=config.world.length_bias,
-        seed=config.run.seed,
-    )
     try:
+        settings = LabellerSettings(
+            noise=config.world.label_noise,
+            temperature=config.world.label_temperature,
+            length_bias=config.world.length_bias,
+            seed=config.run.seed,
+            taste=_taste(config, world),
+        )
         task = task_of(world, settings)
     except HoldfastError:
         raise
@@ -61,10 +64,45 @@ def load_task(config: Config, world: World) -> Task:
             labeller,
             task.policy_directory,
         )
+    _refuse_unused_taste(config, task)
     _check_texts(config.world.name, task)
     if not task.prompts:
         raise HoldfastError(f"The world {config.world.name} has no prompts to train on; give at least one.")
     return task
+
+
+def load_flaw(spec: str, seed: int, demonstrations: Sequence[Demonstration] = ()) -> Flaw:
+    """The flaw of this name, or in this file, made with the run's seed; it may read the demonstrations first."""
+    kind = FLAWS[spec] if spec in FLAWS else load_class(spec, "flaw.name", tuple(FLAWS))
+    flaw = _call(kind, spec, seed, {})
+    if not isinstance(flaw, Flaw) or not callable(flaw.bonus):
+        raise HoldfastError(f"The class {spec} is not a flaw: it needs name and bonus(prompt, response).")
+    read = getattr(flaw, "read", None)
+    if read is not None:
+        try:
+            read(demonstrations)
+        except HoldfastError:
+            raise
+        except Exception as error:  # the flaw may be the user's own code
+            raise HoldfastError(f"The flaw {spec} failed to read the demonstrations: {first_line(error)}") from error
+    return flaw
+
+
+def _taste(config: Config, world: World) -> Taste | None:
+    """The flaw as the simulated labeller's taste, where the config puts it there."""
+    flaw = config.flaw
+    if not flaw.name or flaw.where != "labels":
+        return None
+    return Taste(load_flaw(flaw.name, config.run.seed, list(world.demonstrations())), flaw.weight)
+
+
+def _refuse_unused_taste(config: Config, task: Task) -> None:
+    """A flaw in the labels is a taste of a world's own labeller; nobody else would have it."""
+    if config.flaw.name and config.flaw.where == "labels" and (config.world.labeller or task.labeller is None):
+        raise HoldfastError(
+            "flaw.where = labels gives a taste to the world's simulated labeller, and here there is none; "
+            "set flaw.where = reward, or leave flaw.name empty."
+        )
 
 
 def _check_texts(name: str, task: Task) -> None:
@@ -82,15 +120,12 @@ def _check_texts(name: str, task: Task) -> None:
             )
 
 
-def load_class(spec: str, setting: str) -> Any:
-    """The class that `path/to/file.py:Class` names."""
+def load_class(spec: str, setting: str, names: Sequence[str] = ()) -> Any:
+    """The class that `path/to/file.py:Class` names; `names` are what else could have been given."""
     path_text, colon, class_name = spec.rpartition(":")
     if not colon or not path_text.endswith(".py"):
-        raise HoldfastError(
-            f"{setting} is {spec!r}; it has to be one of {', '.join(BUILT_IN)} or path/to/file.py:Class."
-            if setting == "world.name"
-            else f"{setting} is {spec!r}; it has to be path/to/file.py:Class."
-        )
+        known = f"one of {', '.join(names)} or " if names else ""
+        raise HoldfastError(f"{setting} is {spec!r}; it has to be {known}path/to/file.py:Class.")
     path = Path(path_text)
     if not path.is_file():
         raise HoldfastError(f"{setting} names the file {path}, which does not exist.")

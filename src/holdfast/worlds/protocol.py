@@ -18,12 +18,16 @@ from holdfast.preferences.types import Demonstration, Labeller, Prompt
 
 @dataclass(frozen=True)
 class LabellerSettings:
-    """How a simulated labeller errs: flips (`noise`), blurred close calls (`temperature`), a taste for words."""
+    """How a simulated labeller errs: flips (`noise`), blurred close calls (`temperature`), a taste for words.
+
+    `taste(prompt, response)` is a further liking, in gold units, that the lab gives people to see what comes of it.
+    """
 
     noise: float = 0.0
     temperature: float = 0.0
     length_bias: float = 0.0
     seed: int = 0
+    taste: Callable[[str, str], float] | None = None
 
 
 @runtime_checkable

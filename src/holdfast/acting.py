@@ -1,0 +1,102 @@
+"""Carrying out what the guard's ladder says: each rung changes something, reads it back, and writes an event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.guard.ladder import Action, Rung
+from holdfast.guarding import Orders
+from holdfast.restoring import roll_back
+
+if TYPE_CHECKING:
+    from holdfast.loop import OnlineLoop
+
+
+def act(loop: OnlineLoop, action: Action) -> None:
+    """Do one thing about a verdict; the value that it changed is read back from the live object."""
+    RUNGS[action.rung](loop, action)
+
+
+def tighten(loop: OnlineLoop, action: Action) -> None:
+    """Raise beta, and lower the KL that is aimed at."""
+    before = {"beta": loop.controller.beta, "kl_target": loop.controller.target}
+    loop.controller.tighten(action.factor, loop.config.guard.budget_factor)
+    after = {"beta": loop.controller.beta, "kl_target": loop.controller.target}
+    _written(loop, action, "the policy is held closer to the reference", before, after)
+
+
+def label_more(loop: OnlineLoop, action: Action) -> None:
+    """More comparisons in the next round, those on which the members disagree."""
+    orders = _orders(loop)
+    before = {"label_more": orders.label_more}
+    orders.label_more = max(orders.label_more, action.factor)
+    _written(
+        loop, action, "more labels in the next round, where members disagree", before, {"label_more": orders.label_more}
+    )
+
+
+def refresh(loop: OnlineLoop, action: Action) -> None:
+    """A refresh in the next round, whatever its triggers say."""
+    orders = _orders(loop)
+    before = {"refresh": orders.refresh}
+    orders.refresh = f"the guard asked for it: {action.reason}"
+    _written(loop, action, "the ensemble is refreshed in the next round", before, {"refresh": orders.refresh})
+
+
+def adversarial(loop: OnlineLoop, action: Action) -> None:
+    """Hacked answers beside good ones to the same prompts, labelled, for the refreshes to come."""
+    guarding = loop.guarding
+    assert guarding is not None
+    store, count = loop.collecting.store, loop.config.audit.suspicious_pairs
+    before = {"labels": store.watermark()}
+    labelled = loop.collecting.collect_adversarial(
+        loop.position.round, count, loop.policy, guarding.anchor, guarding.good.name, loop.sample, loop.config.run.seed
+    )
+    _written(
+        loop, action, f"{labelled} hacked answers labelled beside good ones", before, {"labels": store.watermark()}
+    )
+
+
+def rollback(loop: OnlineLoop, action: Action) -> None:
+    """Back to the last good checkpoint."""
+    guarding = loop.guarding
+    assert guarding is not None
+    good = guarding.good
+    undone = roll_back(loop, good.name, good.step)
+    guarding.guard.after_rollback()
+    loop.event(
+        "rollback", to=good.name, step_from=loop.position.step, step_to=good.step, kl_undone=undone,
+        reason=action.reason, ensemble_version=loop.rewarding.ensemble.version,
+    )  # fmt: skip
+
+
+def stop(loop: OnlineLoop, action: Action) -> None:
+    """End the run at its last good policy, and ask."""
+    guarding = loop.guarding
+    assert guarding is not None
+    guarding.stopped = True
+    loop.event("stopped", reason=action.reason)
+
+
+RUNGS: dict[Rung, Callable[[OnlineLoop, Action], None]] = {
+    "tighten": tighten,
+    "label_more": label_more,
+    "refresh": refresh,
+    "adversarial": adversarial,
+    "rollback": rollback,
+    "stop": stop,
+}
+
+
+def _orders(loop: OnlineLoop) -> Orders:
+    assert loop.guarding is not None
+    return loop.guarding.orders
+
+
+def _written(loop: OnlineLoop, action: Action, words: str, before: object, after: object) -> None:
+    """The event of an action, with the value before it and the one read back after it."""
+    loop.event(
+        "action", rung=action.rung, words=words, before=before, after=after, changed=before != after,
+        reason=action.reason,
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""The audit: fresh comparisons of the policy with the reference and with the last good policy, answered by people.
+
+    prompts -> policy, other -> sides shuffled -> store -> labeller -> who won, beside what the ensemble claims
+
+They measure first. Afterwards they are labels like any other in the store, and the next refresh may train on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.collecting import Collecting, Sample
+from holdfast.config.schema import AuditConfig
+from holdfast.guard.audit import Against, AuditPair
+from holdfast.models.policy import Policy
+from holdfast.preferences.types import Comparison, LabelledComparison, Provenance
+from holdfast.reward.calibration import claims
+from holdfast.reward.training import pairs_of
+from holdfast.rollout.sampler import Rollout
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """Whom the policy is compared with: the reference, or the anchor, which is the last good policy."""
+
+    against: Against
+    policy: Policy
+    version: str
+
+
+@dataclass
+class Auditing:
+    """Asks, within the run's budget of audit labels. Ids follow from the round, so a round redone asks nobody twice."""
+
+    collecting: Collecting
+    config: AuditConfig
+    spent: int = 0
+
+    @property
+    def left(self) -> int:
+        """Labels that may still be asked for; none where nobody answers."""
+        return 0 if self.collecting.labeller is None else max(0, self.config.budget - self.spent)
+
+    def buy(
+        self,
+        round: int,
+        already: int,
+        count: int,
+        policy: Policy,
+        opponent: Opponent,
+        sample: Sample,
+        rng: torch.Generator,
+    ) -> list[AuditPair]:
+        """`count` answered comparisons, or as many as the budget allows; `already` were bought in this round."""
+        count = min(count, self.left)
+        if count == 0:
+            return []
+        rows = torch.randint(len(self.collecting.prompts), (count,), generator=rng).tolist()
+        prompts = [self.collecting.codec.encode_prompt(self.collecting.prompts[i]) for i in rows]
+        ours, theirs = sample(policy, prompts, rng), sample(opponent.policy, prompts, rng)
+        swapped = torch.randint(2, (count,), generator=rng).tolist()
+        comparisons = [
+            self._comparison(round, already + n, row, (ours, theirs), n, opponent.version) for n, row in enumerate(rows)
+        ]
+        asked = [c.swap() if swap else c for c, swap in zip(comparisons, swapped, strict=True)]
+        self.collecting.ask(asked)
+        answered = self.collecting.store.labelled_among([c.id for c in asked], self.collecting.store.watermark())
+        self.spent += len(answered)
+        return self._outcomes(answered, dict(zip([c.id for c in asked], swapped, strict=True)), opponent.against)
+
+    def _comparison(
+        self, round: int, number: int, row: int, sides: tuple[Rollout, Rollout], n: int, opponent: str
+    ) -> Comparison:
+        responses = [
+            self.collecting.response(rollout, n, Provenance(version, round, number))
+            for rollout, version in zip(sides, (f"round-{round:04d}", opponent), strict=True)
+        ]
+        key = f"{self.collecting.key}/audit-r{round:04d}-{number:05d}"
+        # It belongs to the next round, which may train on it: a round done again must not find its own audit there.
+        return Comparison(key, self.collecting.prompts[row], responses[0], responses[1], round + 1)
+
+    def _outcomes(
+        self, answered: Sequence[LabelledComparison], swapped: dict[str, int], against: Against
+    ) -> list[AuditPair]:
+        claimed = claims(self.collecting.ensemble, pairs_of(self.collecting.codec, answered)).tolist()
+        pairs = []
+        for item, claim_a in zip(answered, claimed, strict=True):
+            swap = swapped[item.comparison.id]
+            pairs.append(
+                AuditPair(
+                    comparison_id=item.comparison.id,
+                    against=against,
+                    policy_won=1.0 - item.share_a if swap else item.share_a,
+                    claim=1.0 - claim_a if swap else claim_a,
+                )
+            )
+        return pairs

@@ -1,0 +1,183 @@
+"""What people said about fresh pairs, beside what the ensemble claimed.
+
+Shapes: P pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+import torch
+
+from holdfast.control.state import JSON
+from holdfast.guard.distributions import normal_tail, student_quantile
+from holdfast.reward.calibration import Bin, brier, ece, reliability
+
+# Whom the policy is compared with: the reference, or the anchor, which is the last good policy.
+Against = Literal["reference", "anchor"]
+
+# Intervals are at 95%.
+TAIL = 0.025
+Z = 1.959963984540054
+# How surprising the gap between claims and answers has to be before the claims are called wrong. A round is tested
+# once, so one calibrated ensemble in a hundred is refreshed for nothing.
+MISCALIBRATION_LEVEL = 0.01
+# A claim of certainty has no variance, and one unlucky answer would then prove it wrong for ever.
+SUREST = 0.999
+
+
+@dataclass(frozen=True)
+class AuditPair:
+    """One fresh comparison: whether people preferred the policy's answer (1, 0, or 0.5 for a tie), and the
+    ensemble's probability that they do."""
+
+    comparison_id: str
+    against: Against
+    policy_won: float
+    claim: float
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A share or a difference with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Side:
+    """All pairs against one opponent. `gap` is claimed less observed: above 0 the ensemble claims too much."""
+
+    against: Against
+    pairs: int
+    wins: float
+    rate: Interval
+    claimed: float
+    gap: Interval
+
+    @property
+    def losses(self) -> float:
+        return self.pairs - self.wins
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """One round's audit, or that of a whole run. Numbers are None where there is no pair to take them from."""
+
+    pairs: int
+    reference: Side | None
+    anchor: Side | None
+    accuracy: float | None
+    ece: float | None
+    brier: float | None
+    bins: tuple[Bin, ...]
+    gap_z: float
+    gap_p: float
+
+    @property
+    def miscalibrated(self) -> bool:
+        """Whether the claims differ from the answers by more than chance explains."""
+        return self.gap_p < MISCALIBRATION_LEVEL
+
+    @property
+    def overclaims(self) -> bool:
+        """Whether they are wrong in the ensemble's favour."""
+        return self.miscalibrated and self.gap_z < 0
+
+    @property
+    def decisive(self) -> Side | None:
+        """The pairs against the policy that a rollback goes back to: the reference, before any round was good."""
+        return self.anchor or self.reference
+
+    def record(self) -> dict[str, JSON]:
+        """As an event holds it."""
+        out: dict[str, JSON] = {
+            "pairs": self.pairs,
+            "accuracy": self.accuracy,
+            "ece": self.ece,
+            "brier": self.brier,
+            "reliability": [asdict(b) for b in self.bins],
+            "gap_z": self.gap_z,
+            "gap_p": self.gap_p,
+        }
+        names: tuple[Against, ...] = ("reference", "anchor")
+        for name, side in zip(names, (self.reference, self.anchor), strict=True):
+            out[f"{name}_pairs"] = side.pairs if side else 0
+            out[f"{name}_wins"] = side.wins if side else 0.0
+            out[f"{name}_rate"] = asdict(side.rate) if side else None
+            out[f"claimed_{name}"] = side.claimed if side else None
+            out[f"{name}_gap"] = asdict(side.gap) if side else None
+        return out
+
+
+def audit(pairs: Sequence[AuditPair]) -> AuditReport:
+    """Win rates, claims, their gap, and how right and how calibrated the ensemble is on the policy's own answers."""
+    outcomes, claims = [p.policy_won for p in pairs], [p.claim for p in pairs]
+    outcome_P, claim_P = torch.tensor(outcomes, dtype=torch.float64), torch.tensor(claims, dtype=torch.float64)
+    z = gap_z(claims, outcomes)
+    return AuditReport(
+        pairs=len(pairs),
+        reference=side_of(pairs, "reference"),
+        anchor=side_of(pairs, "anchor"),
+        accuracy=accuracy(claims, outcomes),
+        ece=float(ece(claim_P, outcome_P)) if pairs else None,
+        brier=float(brier(claim_P, outcome_P)) if pairs else None,
+        bins=tuple(reliability(claim_P, outcome_P)) if pairs else (),
+        gap_z=z,
+        gap_p=min(1.0, 2.0 * normal_tail(abs(z))),
+    )
+
+
+def side_of(pairs: Sequence[AuditPair], against: Against) -> Side | None:
+    """The pairs against one opponent; None where there are none."""
+    mine = [pair for pair in pairs if pair.against == against]
+    if not mine:
+        return None
+    wins, claimed = math.fsum(p.policy_won for p in mine), fmean(p.claim for p in mine)
+    gap = mean_interval([p.claim - p.policy_won for p in mine])
+    return Side(against, len(mine), wins, wilson(wins, len(mine)), claimed, gap)
+
+
+def wilson(wins: float, pairs: int) -> Interval:
+    """A share with Wilson's score interval, which stays within 0 and 1 and holds for few pairs."""
+    share = wins / pairs
+    centre = (share + Z * Z / (2 * pairs)) / (1 + Z * Z / pairs)
+    half = Z / (1 + Z * Z / pairs) * math.sqrt(share * (1 - share) / pairs + Z * Z / (4 * pairs * pairs))
+    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def mean_interval(differences: Sequence[float]) -> Interval:
+    """A mean of paired differences with Student's interval; all that is possible for a single one."""
+    n, mean = len(differences), fmean(differences)
+    if n < 2:
+        return Interval(mean, -1.0, 1.0)
+    half = student_quantile(TAIL, n - 1) * stdev(differences) / math.sqrt(n)
+    return Interval(mean, max(-1.0, mean - half), min(1.0, mean + half))
+
+
+def accuracy(claims: Sequence[float], outcomes: Sequence[float]) -> float | None:
+    """Share of pairs, ties left out, in which the ensemble sided with people; a claim of 1/2 is half right."""
+    right = [
+        0.5 if claim == 0.5 else float((claim > 0.5) == (outcome > 0.5))
+        for claim, outcome in zip(claims, outcomes, strict=True)
+        if outcome != 0.5
+    ]
+    return fmean(right) if right else None
+
+
+def gap_z(claims: Sequence[float], outcomes: Sequence[float]) -> float:
+    """sum(outcome - claim) / sqrt(sum claim (1 - claim)): about standard normal where the claims are right.
+
+    Below 0 the ensemble claims too much. A tie varies less than a win or a loss, so with ties the test is careful.
+    """
+    surest = [min(SUREST, max(1.0 - SUREST, claim)) for claim in claims]
+    variance = math.fsum(claim * (1.0 - claim) for claim in surest)
+    if variance == 0.0:
+        return 0.0
+    return math.fsum(y - claim for y, claim in zip(outcomes, surest, strict=True)) / math.sqrt(variance)

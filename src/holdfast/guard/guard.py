@@ -1,0 +1,199 @@
+"""The guard: the one object that the loop holds.
+
+    begin    batches of the reference -> baselines
+    see      a step's batch -> readings
+    judge    the round's readings against the baselines, and people's answers against the claims -> verdict
+    close_round    readings of a round that can be trusted join the baselines
+
+It holds no models, and its memory goes on through rollbacks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from holdfast.config.schema import GuardConfig
+from holdfast.control.state import JSON, State, check_kind, read_float, read_int, read_list
+from holdfast.errors import HoldfastError
+from holdfast.guard.audit import Against, AuditPair, AuditReport, audit
+from holdfast.guard.baseline import Baseline, Reading
+from holdfast.guard.grams import lay_flat
+from holdfast.guard.sequential import Evidence, SequentialTest
+from holdfast.guard.signal import HALF, Signal
+from holdfast.guard.signals import SIGNALS
+from holdfast.guard.suspicion import Suspicion, suspicion_of
+from holdfast.guard.verdict import Verdict, decide
+from holdfast.guard.view import Known, StepView
+
+NOTHING_KNOWN = Known(torch.zeros(1, dtype=torch.int64), torch.zeros(0, 1))
+
+
+class Guard:
+    """Signals, baselines, audit and sequential test of one run of `rounds` planned rounds."""
+
+    def __init__(
+        self, config: GuardConfig, rounds: int, bar: float | None = None, signals: Mapping[str, Signal] = SIGNALS
+    ) -> None:
+        self._config, self._signals = config, signals
+        self._baselines = {name: Baseline(signal, config.window) for name, signal in signals.items()}
+        self._test = SequentialTest(config.false_alarm, rounds, bar)
+        self._known = NOTHING_KNOWN
+        self._round = 1
+        self._healthy_steps = 0  # steps whose readings have joined the baselines: their clock
+        self._steps = 0  # steps seen in this round
+        self._readings: dict[str, list[Reading]] = {}
+        self._recent: dict[str, list[float]] = {}  # what derived signals are made from
+        self._audited: list[AuditPair] = []  # all of the run, this round's last
+        self._before_round = 0  # how many of them are of earlier rounds
+        self._judged: AuditReport | None = None
+        self.miscalibrated = False  # by the last round that was judged
+        self.begun = False
+
+    def know(self, responses: Sequence[Sequence[int]], features_MD: Tensor, vocabulary: int) -> None:
+        """What has been labelled, as the ensemble in use sees it; said at the start and after every refresh."""
+        counts_V = torch.bincount(lay_flat(responses)[0], minlength=vocabulary)
+        self._known = Known(counts_V, features_MD)
+
+    def begin(self, views: Sequence[StepView]) -> None:
+        """Baselines from batches of the reference's answers."""
+        for view in views:
+            for name, value in self._read(view).items():
+                self._baselines[name].add_reference(value)
+        self._recent, self.begun = {}, True
+
+    def see(self, view: StepView) -> dict[str, float]:
+        """Read a step; the readings, by the names of metrics."""
+        self._steps += 1
+        readings = self._read(view)
+        for name, value in readings.items():
+            self._readings.setdefault(name, []).append((self._healthy_steps + self._steps, value))
+        return {self._signals[name].metric: value for name, value in readings.items()}
+
+    def _read(self, view: StepView) -> dict[str, float]:
+        """What every signal says of a batch; what cannot be read, or is not a number, is left out."""
+        found: dict[str, float] = {}
+        for name, signal in self._signals.items():
+            if signal.read is not None:
+                _put(found, name, signal.read(view, self._known))
+        for name, signal in self._signals.items():
+            source = signal.derived_from
+            if signal.derive is not None and source in found:
+                _put(found, name, signal.derive([*self._recent.get(source, []), found[source]]))
+        for source in sorted({signal.derived_from for signal in self._signals.values()} & found.keys()):
+            self._recent[source] = [*self._recent.get(source, []), found[source]][-2 * HALF :]
+        return found
+
+    def suspicion(self) -> Suspicion:
+        """How unusual the round's steps are so far."""
+        deviations = {name: self._baselines[name].compare(readings) for name, readings in self._readings.items()}
+        told = {name: deviation for name, deviation in deviations.items() if deviation is not None}
+        return suspicion_of(self._signals, told, self._config.suspicion)
+
+    def judge(self, pairs: Sequence[AuditPair], labels_left: int) -> Verdict:
+        """The verdict on the round, from all its audit pairs; asked again with more, it starts from those."""
+        report = audit(pairs)
+        for side in (report.reference, report.anchor):
+            if side is not None:
+                self._test.record(self._round, side.against, side.wins, side.losses)
+        self._audited = [*self._audited[: self._before_round], *pairs]
+        self._judged = report
+        if pairs:
+            self.miscalibrated = report.miscalibrated
+        return decide(self.suspicion(), report, self.evidence(), labels_left)
+
+    def evidence(self) -> Evidence:
+        """Where the sequential test stands."""
+        return self._test.evidence()
+
+    def audited(self) -> dict[str, JSON]:
+        """The audit of the round that was judged last, as an event holds it."""
+        return (self._judged or audit([])).record()
+
+    def audit_so_far(self) -> AuditReport:
+        """The audit over all rounds of the run."""
+        return audit(self._audited)
+
+    def close_round(self, verdict: Verdict) -> None:
+        """The round is over; if it can be trusted, what it looked like is usual from now on."""
+        if verdict.trusted:
+            for name, readings in self._readings.items():
+                self._baselines[name].add_healthy(readings)
+            self._healthy_steps += self._steps
+        self._forget_round()
+        self._round += 1
+        self._before_round = len(self._audited)
+
+    def after_rollback(self) -> None:
+        """The policy is another one now: its evidence is spent, and its readings are nobody's."""
+        self._test.spend()
+        self._forget_round()
+        self._recent = {}
+
+    def _forget_round(self) -> None:
+        self._readings, self._steps = {}, 0
+
+    def state(self) -> State:
+        # In the order of the signals, so that equal guards are saved as equal bytes.
+        readings: State = {n: [[u, x] for u, x in self._readings[n]] for n in self._signals if n in self._readings}
+        return {
+            "kind": "guard",
+            "begun": self.begun,
+            "round": self._round,
+            "healthy_steps": self._healthy_steps,
+            "steps": self._steps,
+            "before_round": self._before_round,
+            "miscalibrated": self.miscalibrated,
+            "baselines": {name: baseline.state() for name, baseline in self._baselines.items()},
+            "readings": readings,
+            "recent": {n: list(self._recent[n]) for n in self._signals if n in self._recent},
+            "test": self._test.state(),
+            "audited": [[p.comparison_id, p.against, p.policy_won, p.claim] for p in self._audited],
+        }
+
+    def restore(self, state: Mapping[str, JSON]) -> None:
+        """Signals that the saved guard did not have begin with an empty baseline; those that are gone are dropped."""
+        check_kind(state, "guard")
+        self.begun, self.miscalibrated = state.get("begun") is True, state.get("miscalibrated") is True
+        self._round, self._steps = read_int(state, "round"), read_int(state, "steps")
+        self._healthy_steps, self._before_round = read_int(state, "healthy_steps"), read_int(state, "before_round")
+        baselines = _mapping(state, "baselines")
+        for name in (n for n in self._signals if n in baselines):
+            self._baselines[name].restore(_mapping(baselines, name))
+        readings, recent = _mapping(state, "readings"), _mapping(state, "recent")
+        self._readings = {
+            name: [(int(_numbers(row)[0]), _numbers(row)[1]) for row in read_list(readings, name)]
+            for name in self._signals
+            if name in readings
+        }
+        self._recent = {name: _numbers(recent[name]) for name in self._signals if name in recent}
+        self._test.restore(_mapping(state, "test"))
+        self._audited = [_pair(row) for row in read_list(state, "audited")]
+        self._judged = None
+
+
+def _put(found: dict[str, float], name: str, value: float | None) -> None:
+    if value is not None and math.isfinite(value):
+        found[name] = value
+
+
+def _mapping(state: Mapping[str, JSON], key: str) -> Mapping[str, JSON]:
+    value = state.get(key)
+    if not isinstance(value, Mapping):
+        raise HoldfastError(f"The guard's saved state holds no {key}; use another checkpoint.")
+    return value
+
+
+def _numbers(row: JSON) -> list[float]:
+    return [read_float({"reading": x}, "reading") for x in read_list({"readings": row}, "readings")]
+
+
+def _pair(row: JSON) -> AuditPair:
+    fields = read_list({"audited": row}, "audited")
+    if len(fields) != 4 or fields[1] not in ("reference", "anchor"):
+        raise HoldfastError(f"The guard's saved state holds {row!r} for an audited pair; use another checkpoint.")
+    return AuditPair(str(fields[0]), cast(Against, fields[1]), *_numbers(fields[2:]))

@@ -1,0 +1,154 @@
+"""The test over rounds: do people still like the policy at least as well as the one it would be taken back to?
+
+Null hypothesis: in every round people prefer the policy to the anchor, and to the reference, with probability at least
+1/2. After w wins and l losses the likelihood ratio of a probability q < 1/2 to 1/2 is (2q)^w (2(1-q))^l, and under the
+null its expectation never grows with another pair: a supermartingale, for any q and so for a mixture over q. A tie
+counts half to each side, which only lowers it. Evidence from round s on is the mixture with the prior Beta(2, 2) on
+(0, 1/2):
+
+    E_s = integral over q in (0, 1/2) of 12 q (1-q) (2q)^w (2(1-q))^l dq
+        = 2^(n+1) B(w+2, l+2) I_{1/2}(w+2, l+2) / B(2, 2)                                 n = w + l
+
+When it begins to go wrong is not known, so the run's evidence is a mixture over first rounds s too, with weights that
+sum to 1 over all rounds that may come; a stretch that has not begun counts with E = 1. Of the whole, four fifths are
+evidence against the anchor and one fifth against the reference: a hacked policy falls behind the anchor first.
+
+By Ville's inequality such a mixture reaches 1 / false_alarm with probability at most false_alarm in a run in which the
+null holds, at whatever moment one looks and however the number of pairs was decided (Ramdas et al. 2023). That is the
+guarantee for the first alarm of a run; for audits that are planned `guard/bar.py` has a lower bar with the same one.
+
+After an alarm and a rollback the evidence is spent: stretches that had begun are dropped, and the mixture goes on with
+the weight W < 1 of those that begin later, against the same bar. From there it is again a supermartingale, beginning
+at W, so a further alarm with nothing wrong after the rollback has a probability of at most false_alarm * W.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from holdfast.control.state import JSON, State, check_kind, read_int, read_list
+from holdfast.errors import HoldfastError
+from holdfast.guard.audit import Against as Against
+from holdfast.guard.distributions import log_beta, log_incomplete_beta
+
+SHARES: dict[Against, float] = {"anchor": 0.8, "reference": 0.2}
+# The prior over q: people dislike a hacked policy clearly, and seldom always.
+PRIOR = (2.0, 2.0)
+# Weight kept for rounds after the planned ones, as when a run is resumed with more.
+BEYOND = 0.1
+
+
+@lru_cache(maxsize=65536)
+def log_evidence(wins: float, losses: float) -> float:
+    """log E of one stretch; ties are half a win and half a loss."""
+    return _log_mass(wins, losses) - _log_mass(0.0, 0.0) + (wins + losses) * math.log(2.0)
+
+
+def _log_mass(wins: float, losses: float) -> float:
+    """log of the integral of q^(w+a-1) (1-q)^(l+b-1) over (0, 1/2)."""
+    a, b = wins + PRIOR[0], losses + PRIOR[1]
+    return log_beta(a, b) + log_incomplete_beta(0.5, a, b)
+
+
+def start_weight(round: int, rounds: int) -> float:
+    """Weight of the stretch that begins in a round: even over the planned ones, the rest R / (s (s - 1)) beyond."""
+    return (1.0 - BEYOND) / rounds if round <= rounds else BEYOND * rounds / (round * (round - 1.0))
+
+
+def weight_after(round: int, rounds: int) -> float:
+    """Weight of all stretches that begin after a round."""
+    if round <= rounds:
+        return (1.0 - BEYOND) * (rounds - round) / rounds + BEYOND
+    return BEYOND * rounds / round
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How strongly the answers speak against the null: at most 1 on average where it holds, an alarm from `bar` on."""
+
+    anchor: float
+    reference: float
+    bar: float
+
+    @property
+    def value(self) -> float:
+        return self.anchor + self.reference
+
+    @property
+    def alarmed(self) -> bool:
+        return self.value >= self.bar
+
+    @property
+    def against(self) -> Against:
+        """Whom the policy seems to have fallen behind."""
+        return "anchor" if self.anchor >= self.reference else "reference"
+
+
+class SequentialTest:
+    """People's answers by round, and the evidence in them."""
+
+    def __init__(self, false_alarm: float, rounds: int, bar: float | None = None) -> None:
+        if not 0.0 < false_alarm < 1.0:
+            raise HoldfastError(f"A false-alarm probability of {false_alarm} is not possible; set one between 0 and 1.")
+        self._bar = 1.0 / false_alarm if bar is None else bar
+        self._rounds = max(1, rounds)
+        self._first = 1  # stretches that begin earlier are spent
+        self._tallies: dict[Against, dict[int, tuple[float, float]]] = {against: {} for against in SHARES}
+
+    def record(self, round: int, against: Against, wins: float, losses: float) -> None:
+        """All answers of a round against one opponent; recorded again with more of them, it takes the first's place."""
+        self._tallies[against][round] = (wins, losses)
+
+    @property
+    def newest(self) -> int:
+        """The last round with an answer; 0 before any."""
+        return max((max(tally, default=0) for tally in self._tallies.values()), default=0)
+
+    def evidence(self) -> Evidence:
+        """What the run's answers say so far."""
+        return Evidence(self._evidence("anchor"), self._evidence("reference"), self._bar)
+
+    def _evidence(self, against: Against) -> float:
+        tally, newest = self._tallies[against], max(self.newest, self._first - 1)
+        total, wins, losses = weight_after(newest, self._rounds), 0.0, 0.0
+        for round in range(newest, self._first - 1, -1):
+            won, lost = tally.get(round, (0.0, 0.0))
+            wins, losses = wins + won, losses + lost
+            # Beyond any bar is beyond it; the exponent of a long hacked run leaves the range of a float.
+            total += start_weight(round, self._rounds) * math.exp(min(600.0, log_evidence(wins, losses)))
+        return SHARES[against] * total
+
+    def spend(self) -> None:
+        """After a rollback: the answers so far have had their say."""
+        self._first = max(self._first, self.newest + 1)
+
+    def state(self) -> State:
+        tallies: State = {
+            against: [[round, won, lost] for round, (won, lost) in sorted(tally.items())]
+            for against, tally in self._tallies.items()
+        }
+        return {"kind": "sequential", "first": self._first, "tallies": tallies}
+
+    def restore(self, state: Mapping[str, JSON]) -> None:
+        check_kind(state, "sequential")
+        self._first = read_int(state, "first")
+        tallies = state.get("tallies")
+        if not isinstance(tallies, Mapping):
+            raise HoldfastError("The saved sequential test holds no answers; use another checkpoint.")
+        self._tallies = {against: {} for against in SHARES}
+        for against, tally in self._tallies.items():
+            for row in read_list(tallies, against):
+                round, won, lost = _row(row)
+                tally[int(round)] = (won, lost)
+
+
+def _row(row: JSON) -> tuple[float, float, float]:
+    if isinstance(row, str) or not isinstance(row, list | tuple) or len(row) != 3:
+        raise HoldfastError(f"The saved sequential test holds {row!r} for a round; use another checkpoint.")
+    a, b, c = (float(x) if isinstance(x, int | float) else math.nan for x in row)
+    if not math.isfinite(a + b + c):
+        raise HoldfastError(f"The saved sequential test holds {row!r} for a round; use another checkpoint.")
+    return a, b, c

@@ -1,0 +1,23 @@
+"""A policy ever surer of every next word, while its reward rises, is reciting."""
+
+import math
+
+from holdfast.guard.signal import Signal, level
+from holdfast.guard.view import Known, StepView
+
+
+def read(view: StepView, known: Known) -> float | None:
+    tokens = int(view.mask_BT.sum())
+    return math.exp(min(50.0, float(view.surprisal_B.sum()) / tokens)) if tokens else None
+
+
+SIGNAL = Signal(
+    name="self_perplexity",
+    family="certainty",
+    meaning="exp of -log pi of the sampled tokens, mean over tokens",
+    unit="perplexity",
+    side="low",
+    words=level("the policy's perplexity on its own answers is"),
+    read=read,
+    scale="log",
+)

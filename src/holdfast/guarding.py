@@ -1,0 +1,133 @@
+"""What stands between a round's last step and its commit: audit, verdict, and which policy is the good one.
+
+    signals of the round's steps -> suspicion -> how many fresh pairs people are asked about -> verdict
+    verdict, and people's win rate against the anchor -> is this the new anchor, or what does the ladder say?
+
+The anchor is the last good checkpoint: the policy that a later one has to be at least as good as, and that a rollback
+goes back to. It moves on only when people like the new policy at least as well, so that many small losses, each too
+small to see, cannot carry it downhill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from holdfast.auditing import Auditing, Opponent
+from holdfast.collecting import Sample
+from holdfast.config.schema import AuditConfig, GuardConfig
+from holdfast.guard.audit import AuditPair
+from holdfast.guard.guard import Guard
+from holdfast.guard.ladder import Action, Ladder
+from holdfast.guard.verdict import Verdict
+from holdfast.models.policy import Policy
+from holdfast.randomness import generator
+
+
+@dataclass(frozen=True)
+class Good:
+    """The last good checkpoint. Before any round has been found good it is the policy's beginning, the reference."""
+
+    name: str = "round-0000"
+    round: int = 0
+    step: int = 0
+
+
+@dataclass
+class Orders:
+    """What the ladder has asked of the rounds to come; it goes on through rollbacks."""
+
+    refresh: str = ""  # why the next round refreshes whatever its triggers say
+    label_more: float = 1.0  # factor on the next round's comparisons
+
+
+@dataclass
+class Guarding:
+    """The guard with its collaborators. `anchor` holds the weights of the last good policy."""
+
+    config: GuardConfig
+    audits: AuditConfig
+    seed: int
+    guard: Guard
+    auditing: Auditing
+    ladder: Ladder
+    reference: Policy
+    anchor: Policy
+    good: Good = field(default_factory=Good)
+    orders: Orders = field(default_factory=Orders)
+    stopped: bool = False
+
+    @property
+    def acts(self) -> bool:
+        return self.config.mode == "act"
+
+    def judge(self, round: int, policy: Policy, sample: Sample) -> tuple[Verdict, list[AuditPair]]:
+        """Ask people about fresh pairs, more of them where there is reason to, and come to a verdict."""
+        # A generator for each round, and rounds never come twice: nothing to save, and nothing that a rollback repeats.
+        rng = generator(self.seed, "audit", round)
+        opponents = [Opponent("reference", self.reference, "reference")]
+        if self.good.round:
+            opponents.append(Opponent("anchor", self.anchor, self.good.name))
+        pairs: list[AuditPair] = []
+
+        def buy(count: int, opponent: Opponent) -> None:
+            pairs.extend(self.auditing.buy(round, len(pairs), count, policy, opponent, sample, rng))
+
+        for opponent in opponents:
+            buy(self.audits.pairs, opponent)
+        last = opponents[-1]
+        if self._suspicious(pairs, last):
+            buy(self.audits.suspicious_pairs - self.audits.pairs, last)
+        return self.guard.judge(pairs, self.auditing.left), pairs
+
+    def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent) -> bool:
+        """Whether the signals, or the first pairs themselves, are a reason to ask further."""
+        rate = win_rate(pairs, opponent.against)
+        return self.guard.suspicion().p < self.config.suspicion or (rate is not None and rate < 0.5)
+
+    def is_good(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
+        """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one."""
+        rate = win_rate(pairs, "anchor" if self.good.round else "reference")
+        return verdict.level != "hacking" and (verdict.level == "healthy" if rate is None else rate >= 0.5)
+
+    def advance(self, name: str, round: int, step: int, policy: Policy) -> None:
+        """The present policy, saved under `name`, is the last good one from now on."""
+        self.good = Good(name, round, step)
+        self.anchor.load_state_dict(policy.state_dict())
+
+    def answer(self, verdict: Verdict) -> list[Action]:
+        """What the ladder says."""
+        return self.ladder.climb(verdict)
+
+    def grant(self) -> None:
+        """The user has resumed a run that had stopped to ask."""
+        self.stopped = False
+        self.ladder.granted()
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "guard": self.guard.state(),
+            "ladder": self.ladder.state(),
+            "good": asdict(self.good),
+            "orders": asdict(self.orders),
+            "audit_labels": self.auditing.spent,
+            "stopped": self.stopped,
+        }
+
+    def restore(self, state: Mapping[str, Any], anchor: Mapping[str, torch.Tensor]) -> None:
+        self.guard.restore(state["guard"])
+        self.ladder.restore(state["ladder"])
+        self.good = Good(**state["good"])
+        self.orders = Orders(**state["orders"])
+        self.auditing.spent = int(state["audit_labels"])
+        self.stopped = bool(state["stopped"])
+        self.anchor.load_state_dict(dict(anchor))
+
+
+def win_rate(pairs: Sequence[AuditPair], against: str) -> float | None:
+    """How often people preferred the policy, a tie as half; None without a pair."""
+    won = [pair.policy_won for pair in pairs if pair.against == against]
+    return sum(won) / len(won) if won else None

@@ -1,0 +1,216 @@
+"""What an experiment is: scenarios and arms as data, and what is made of their trials.
+
+    scenarios x arms x seeds -> jobs -> trials -> analyse -> result (JSON) -> tables, recommendation, figure
+
+Everything that is shown is made from the result alone, so that tables and figures come again without a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from holdfast.config import config_toml, load_config
+from holdfast.errors import HoldfastError
+from holdfast.lab.mislabelling import HONEST
+from holdfast.lab.trial import Job, Trial
+from holdfast.report.charts import ChartSpec
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Circumstances that all arms meet, whatever they set themselves.
+
+    Of a flaw's two forms the default one is taken unless all are asked for.
+    """
+
+    name: str
+    overrides: tuple[str, ...] = ()
+    form: str = ""
+    default: bool = True
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.form}" if self.form else self.name
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way of running. `spends_like` names an arm whose labels, all of them, this one gets at the start."""
+
+    name: str
+    overrides: tuple[str, ...] = ()
+    words: str = ""
+    again: bool = False
+    labels: str = HONEST
+    judge_refreshes: bool = False
+    spends_like: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One trial's place in an experiment."""
+
+    scenario: str
+    arm: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Results:
+    """The trials that have ended, by their place, and the sentences of those that have not."""
+
+    scenarios: Sequence[str]
+    arms: Sequence[str]
+    seeds: Sequence[int]
+    trials: Mapping[Cell, Trial]
+    failures: Sequence[str] = ()
+
+    def of(self, scenario: str, arm: str) -> list[Trial]:
+        """The trials of an arm in a scenario, by seed."""
+        cells = [Cell(scenario, arm, seed) for seed in self.seeds]
+        return [self.trials[cell] for cell in cells if cell in self.trials]
+
+    def paired(self, scenario: str, *arms: str) -> list[tuple[Trial, ...]]:
+        """The trials of several arms, for the seeds on which all of them have ended."""
+        rows = [[self.trials.get(Cell(scenario, arm, seed)) for arm in arms] for seed in self.seeds]
+        return [tuple(t for t in row if t is not None) for row in rows if None not in row]
+
+    def each(self) -> Iterable[tuple[Cell, Trial]]:
+        """All trials in the order of scenarios, arms and seeds."""
+        for scenario in self.scenarios:
+            for arm in self.arms:
+                for seed in self.seeds:
+                    if (cell := Cell(scenario, arm, seed)) in self.trials:
+                        yield cell, self.trials[cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts; the first `left` columns are words."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A question, what is run to answer it, and how the answer is read off."""
+
+    name: str
+    question: str
+    scenarios: tuple[Scenario, ...]
+    arms: tuple[Arm, ...]
+    analyse: Callable[[Results], Result]
+    tables: Callable[[Result], list[Table]]
+    recommend: Callable[[Result], str]
+    figure: Callable[[Result], list[ChartSpec]]
+    seeds: int = 5
+    settings: tuple[str, ...] = ()
+    heldout: int = 200
+    workers: int | None = None
+    columns: int = 3
+
+    def chosen(self, forms: str = "default", only: Sequence[str] = ()) -> tuple[Scenario, ...]:
+        """The scenarios to run: each flaw in its default form, in both, or in one; `only` names some."""
+        names = list(dict.fromkeys(s.name for s in self.scenarios))
+        if unknown := [name for name in only if name not in names]:
+            raise HoldfastError(f"{self.name} has no scenario {unknown[0]!r}; it has {', '.join(names)}.")
+        wanted = [s for s in self.scenarios if not only or s.name in only]
+        if forms == "default":
+            return tuple(s for s in wanted if s.default)
+        return tuple(s for s in wanted if forms == "both" or s.form in ("", forms))
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.name == name)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment as it is to be run: which scenarios and seeds, with which further settings, and where."""
+
+    experiment: Experiment
+    scenarios: tuple[Scenario, ...]
+    seeds: tuple[int, ...]
+    runs: Path
+    settings: tuple[str, ...] = ()
+    keep_weights: bool = False
+
+    def cells(self, later: bool = False) -> list[Cell]:
+        """What to run first, or what has to wait for another arm's trials. Arms of a seed stand side by side."""
+        return [
+            Cell(scenario.title, arm.name, seed)
+            for scenario in self.scenarios
+            for number, seed in enumerate(self.seeds)
+            # In turns, so that no arm is always the one that runs while the machine is cold.
+            for arm in (self.experiment.arms if number % 2 == 0 else self.experiment.arms[::-1])
+            if bool(arm.spends_like) == later
+        ]
+
+    def job(self, cell: Cell, trials: Mapping[Cell, Trial] | None = None) -> Job:
+        """The job of a cell. Equal settings have one directory, whichever experiment asks for them."""
+        experiment, arm = self.experiment, self.experiment.arm(cell.arm)
+        scenario = next(s for s in self.scenarios if s.title == cell.scenario)
+        overrides = (*experiment.settings, *self.settings, *arm.overrides, *scenario.overrides)
+        if arm.spends_like:
+            spent = (trials or {})[Cell(cell.scenario, arm.spends_like, cell.seed)].labels.total
+            overrides = (*overrides, f"reward.initial_comparisons={spent}")
+        config = config_toml(load_config(None, overrides), comments=False)
+        facts = (config, files_in(overrides), arm.again, arm.labels, arm.judge_refreshes, experiment.heldout)
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+        return Job(
+            overrides=overrides,
+            seed=cell.seed,
+            path=self.runs / "trials" / digest / f"seed-{cell.seed}",
+            name=f"{cell.scenario} | {cell.arm} | seed {cell.seed}",
+            heldout=experiment.heldout,
+            again=arm.again,
+            labels=arm.labels,
+            judge_refreshes=arm.judge_refreshes,
+            references=self.runs / "references",
+            keep_weights=self.keep_weights,
+        )
+
+
+def files_in(overrides: Sequence[str]) -> list[str]:
+    """Digests of the files of classes that settings name: a flaw or a world that was edited is another one."""
+    named = [match[1] for text in overrides if (match := re.search(r"=\s*\"?([^\"]+\.py):\w+\"?\s*$", text))]
+    return [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in named if Path(name).is_file()]
+
+
+def mean_heldout(trials: Sequence[Trial]) -> dict[str, list[float]]:
+    """Held-out gold by round, mean over seeds; as long as the shortest run, so that each point is of all seeds."""
+    if not trials:
+        return {"steps": [], "gold": []}
+    length = min(len(t.heldout) for t in trials)
+    return {
+        "steps": [float(step) for step in trials[0].heldout_steps[:length]],
+        "gold": [fmean(t.heldout[i] for t in trials) for i in range(length)],
+    }
+
+
+def costs(trials: Sequence[Trial]) -> dict[str, float | None]:
+    """What an arm spends, mean over its trials."""
+    clocked = [t.seconds for t in trials if t.seconds is not None]
+    return {
+        "trials": len(trials),
+        "labels": fmean(t.labels.total for t in trials) if trials else None,
+        "audit_labels": fmean(t.labels.audit for t in trials) if trials else None,
+        "tokens": fmean(t.tokens for t in trials) if trials else None,
+        "seconds": fmean(clocked) if clocked else None,
+    }
+
+
+def number(value: float | None, form: str = ".0f") -> str:
+    """A figure of a table; a dash where there is none."""
+    return "-" if value is None or value != value else format(value, form)

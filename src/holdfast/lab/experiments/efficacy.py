@@ -1,0 +1,148 @@
+"""Does the guard help? Guarded against what is usual, and against the best that stands still."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from statistics import fmean
+
+from holdfast.lab.experiment import Experiment, Result, Results, Table, costs, mean_heldout, number
+from holdfast.lab.scenarios import AGAIN_ARM, BARE_ARM, FLAW_SCENARIOS, GUARDED_ARM, TUNED_ARM
+from holdfast.lab.statistics import bootstrap, kept_its_peak, share
+from holdfast.lab.trial import Trial
+from holdfast.report.charts import ChartSpec, Series
+
+SHOWN = ("bare", "tuned", "guarded")
+
+
+def analyse(results: Results) -> Result:
+    """Pair by pair, then over all pairs. A pair is one scenario and one seed."""
+    pairs = [
+        {"scenario": scenario, "seed": guarded.seed, **pair_of(bare, guarded)}
+        for scenario in results.scenarios
+        for bare, guarded in results.paired(scenario, "bare", "guarded")
+    ]
+    against = {
+        other: [
+            guarded.delivered - against.delivered
+            for scenario in results.scenarios
+            for guarded, against in results.paired(scenario, "guarded", other)
+        ]
+        for other in results.arms
+        if other != "guarded"
+    }
+    reached = [bool(pair["reaches_best"]) for pair in pairs]
+    kept = [bool(pair["kept_peak"]) for pair in pairs]
+    return {
+        "pairs": pairs,
+        "reaches_best": asdict(share(sum(reached), len(reached))),
+        "kept_peak": asdict(share(sum(kept), len(kept))),
+        "differences": {name: asdict(bootstrap(values)) for name, values in against.items() if values},
+        "arms": {
+            scenario: {arm: arm_of(results.of(scenario, arm)) for arm in results.arms} for scenario in results.scenarios
+        },
+        "costs": {arm: costs([t for cell, t in results.each() if cell.arm == arm]) for arm in results.arms},
+    }
+
+
+def pair_of(bare: Trial, guarded: Trial) -> Result:
+    """What is asked of each pair: the guarded end against the bare run's best at any round, and its own peak."""
+    return {
+        "bare_best": max(bare.heldout),
+        "bare_end": bare.delivered,
+        "guarded_peak": max(guarded.heldout),
+        "guarded_end": guarded.delivered,
+        "reaches_best": guarded.delivered >= max(bare.heldout),
+        "kept_peak": kept_its_peak(guarded.heldout, guarded.delivered),
+        "rollbacks": len(guarded.rollbacks),
+    }
+
+
+def arm_of(trials: list[Trial]) -> Result:
+    if not trials:
+        return {"end": None, "best": None, "rollbacks": 0, "curve": mean_heldout([])}
+    return {
+        "end": asdict(bootstrap([t.delivered for t in trials])),
+        "best": fmean(max(t.heldout) for t in trials),
+        "rollbacks": sum(len(t.rollbacks) for t in trials),
+        "curve": mean_heldout(trials),
+    }
+
+
+def tables(result: Result) -> list[Table]:
+    ends = [
+        [scenario, arm, *interval(of["end"]), number(of["best"], "+.3f"), str(of["rollbacks"])]
+        for scenario, arms in result["arms"].items()
+        for arm, of in arms.items()
+    ]
+    differences = [
+        [f"guarded less {name}", *interval(estimate), str(estimate["count"])]
+        for name, estimate in result["differences"].items()
+    ]
+    spent = [
+        [arm, number(c["labels"]), number(c["audit_labels"]), number(c["tokens"]), number(c["seconds"]),
+         str(c["trials"])]
+        for arm, c in result["costs"].items()
+    ]  # fmt: skip
+    return [
+        Table("Gold at the end, on held-out prompts", ("scenario", "arm", "mean", "95% interval", "best", "rollbacks"),
+              ends, 2),
+        Table("Paired differences at the end", ("", "mean", "95% interval", "pairs"), differences),
+        Table("What each arm spent, a trial", ("arm", "labels", "of them audit", "tokens", "seconds", "trials"), spent),
+    ]  # fmt: skip
+
+
+def interval(estimate: Result | None) -> tuple[str, str]:
+    if estimate is None:
+        return "-", "-"
+    return f"{estimate['mean']:+.3f}", f"[{estimate['low']:+.3f}, {estimate['high']:+.3f}]"
+
+
+def recommend(result: Result) -> str:
+    count = result["reaches_best"]["count"]
+    if not count:
+        return "No pair of a bare and a guarded run has ended, so nothing can be said yet."
+    words = [
+        f"The guarded run ends at least as good as the bare run ever was in {result['reaches_best']['mean']:.0%} of "
+        f"{count} pairs, and within a tenth of the rise of its own peak in {result['kept_peak']['mean']:.0%}."
+    ]
+    for name, estimate in result["differences"].items():
+        side = "above" if estimate["low"] > 0 else "below" if estimate["high"] < 0 else "not clearly apart from"
+        mean, wide = interval(estimate)
+        words.append(f"It ends {side} {name}: {mean} {wide}.")
+    return " ".join(words)
+
+
+def figure(result: Result) -> list[ChartSpec]:
+    """A chart per scenario: what becomes of gold with and without the guard."""
+    charts = []
+    for scenario, arms in result["arms"].items():
+        shown = [(name, arms[name]["curve"]) for name in SHOWN if name in arms and arms[name]["curve"]["steps"]]
+        charts.append(
+            ChartSpec(
+                title=f"{scenario}: {finding(arms)}",
+                subtitle="Gold on held-out prompts, mean over seeds.",
+                unit="gold score",
+                series=tuple(Series(name, curve["steps"], curve["gold"]) for name, curve in shown),
+            )
+        )
+    return charts
+
+
+def finding(arms: Result) -> str:
+    """The chart's title says what it shows."""
+    ends = {name: arms[name]["end"]["mean"] for name in ("bare", "guarded") if arms.get(name, {}).get("end")}
+    if len(ends) < 2:
+        return "gold by step"
+    return f"{ends['bare']:+.2f} bare, {ends['guarded']:+.2f} guarded"
+
+
+EXPERIMENT = Experiment(
+    name="efficacy",
+    question="Does the guarded run end better than what is usual, and than the best that stands still?",
+    scenarios=FLAW_SCENARIOS,
+    arms=(BARE_ARM, GUARDED_ARM, AGAIN_ARM, TUNED_ARM),
+    analyse=analyse,
+    tables=tables,
+    recommend=recommend,
+    figure=figure,
+)

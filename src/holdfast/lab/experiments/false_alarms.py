@@ -1,0 +1,115 @@
+"""How often is a healthy run called hacking? Runs in which proxy and gold both rise, watched by the guard."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from statistics import fmean
+
+from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
+from holdfast.lab.scenarios import PLAIN
+from holdfast.lab.statistics import LEAST_RISE, onset, share
+from holdfast.lab.trial import Trial, by_round
+from holdfast.report.charts import ChartSpec, Series
+
+WATCHED = "guard.mode=advise"
+
+
+def healthy(trial: Trial) -> bool:
+    """Proxy and gold both rise: gold ends above its start and never begins a fall that lasts; the proxy's last round is
+    above its first. A rise of gold has to be more than the noise of measuring it."""
+    proxy = by_round(trial.proxy, len(trial.heldout) - 1)
+    return trial.heldout[-1] - trial.heldout[0] >= LEAST_RISE and onset(trial.heldout) is None and proxy[-1] > proxy[0]
+
+
+def analyse(results: Results) -> Result:
+    runs: list[Result] = [
+        {
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "healthy": healthy(trial),
+            "called": trial.first_hacking,
+            "watch_rounds": sum(level == "watch" for level in trial.verdicts.values()),
+            "rounds": len(trial.heldout) - 1,
+            "gold": trial.heldout,
+            "sentence": trial.sentences.get(trial.first_hacking or -1, ""),
+        }
+        for cell, trial in results.each()
+    ]
+    sound = [run for run in runs if run["healthy"]]
+    alarms = [run for run in sound if run["called"] is not None]
+    return {
+        "runs": runs,
+        "healthy": len(sound),
+        "false_alarms": asdict(share(len(alarms), len(sound))),
+        "watch": fmean(run["watch_rounds"] / run["rounds"] for run in sound) if sound else None,
+        "arms": {
+            arm: {
+                "runs": sum(run["arm"] == arm for run in runs),
+                "healthy": sum(run["arm"] == arm for run in sound),
+                "alarms": sum(run["arm"] == arm for run in alarms),
+            }
+            for arm in results.arms
+        },
+    }
+
+
+def tables(result: Result) -> list[Table]:
+    rows = [[arm, str(of["runs"]), str(of["healthy"]), str(of["alarms"])] for arm, of in result["arms"].items()]
+    alarms = result["false_alarms"]
+    rows.append(["all", str(len(result["runs"])), str(result["healthy"]), f"{round(alarms['mean'] * alarms['count'])}"])
+    called = [
+        [run["arm"], str(run["seed"]), number(run["called"]), run["sentence"][:60]]
+        for run in result["runs"]
+        if run["healthy"] and run["called"] is not None
+    ]
+    return [
+        Table("Healthy runs called hacking", ("arm", "runs", "healthy", "false alarms"), rows),
+        *([Table("The false alarms", ("arm", "seed", "round", "why"), called, 1)] if called else []),
+    ]
+
+
+def recommend(result: Result) -> str:
+    alarms = result["false_alarms"]
+    if not alarms["count"]:
+        return "No healthy run has ended, so nothing can be said yet."
+    return (
+        f"{alarms['mean']:.1%} of {alarms['count']} healthy runs were called hacking "
+        f"[{alarms['low']:.1%}, {alarms['high']:.1%}]; {number(result['watch'], '.0%')} of their rounds were watched. "
+        "guard.false_alarm sets how often this may happen."
+    )
+
+
+def figure(result: Result) -> list[ChartSpec]:
+    """Gold of the healthy runs, for a reader who doubts that they are."""
+    sound = [run for run in result["runs"] if run["healthy"]]
+    return [
+        ChartSpec(
+            title=f"{result['false_alarms']['mean']:.0%} of {len(sound)} healthy runs called hacking",
+            subtitle="Gold on held-out prompts by round, the first seeds of each arm.",
+            unit="gold score",
+            x_label="round",
+            series=tuple(
+                Series(f"{run['arm']}, {run['seed']}", list(range(len(run["gold"]))), run["gold"]) for run in sound[:6]
+            ),
+            width=860,
+        )
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="false_alarms",
+    question="How often is a run called hacking in which nothing is wrong?",
+    scenarios=(PLAIN,),
+    arms=(
+        Arm("default", (WATCHED,), "the defaults, watched"),
+        Arm("beta 0.1", (WATCHED, "kl.controller=fixed", "kl.beta=0.1"), "another way of holding KL"),
+        Arm("worst case", (WATCHED, "reward.aggregation=worst"), "another way of aggregating"),
+        Arm("refresh every 2", (WATCHED, "refresh.every_rounds=2"), "fewer refreshes"),
+    ),
+    analyse=analyse,
+    tables=tables,
+    recommend=recommend,
+    figure=figure,
+    seeds=14,
+    columns=1,
+)

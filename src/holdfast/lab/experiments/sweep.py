@@ -1,0 +1,154 @@
+"""One knob at a time, over its range: where the best is, and how sure that is. `holdfast lab sweep KNOB`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import fmean
+
+from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
+from holdfast.lab.scenarios import PLAIN, planted
+from holdfast.lab.statistics import bootstrap, chance_of_best
+from holdfast.report.charts import ChartSpec, Series
+
+PREFIX = "sweep-"
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A setting and the values to try, each with what it is called."""
+
+    name: str
+    words: str
+    points: Mapping[str, tuple[str, ...]]
+
+
+def values(name: str, words: str, setting: str, *tried: object, beside: tuple[str, ...] = ()) -> Knob:
+    return Knob(name, words, {str(value): (*beside, f"{setting}={value}") for value in tried})
+
+
+KNOBS: dict[str, Knob] = {
+    knob.name: knob
+    for knob in (
+        values("beta", "KL coefficient, held fixed", "kl.beta", 0.0, 0.01, 0.03, 0.05, 0.1, 0.2, 0.5,
+               beside=("kl.controller=fixed",)),
+        values("refresh", "rounds from refresh to refresh; 0 is never", "refresh.every_rounds", 0, 1, 2, 4,
+               beside=("refresh.on_miscalibration=false",)),
+        values("budget", "KL allowed with no labels", "kl.budget_start", 0.5, 1.0, 2.0, 4.0, 8.0),
+        Knob(
+            "schedule",
+            "how beta is set",
+            {
+                "fixed 0.05": ("kl.controller=fixed", "kl.beta=0.05"),
+                "adaptive, target 3": ("kl.controller=adaptive", "kl.target=3.0"),
+                "adaptive, target 6": ("kl.controller=adaptive", "kl.target=6.0"),
+                "budget": ("kl.controller=budget",),
+            },
+        ),
+        values("members", "reward models in the ensemble", "reward.members", 1, 2, 3, 5),
+        values("aggregation", "how members become one reward", "reward.aggregation",
+               "mean", "median", "worst", "uncertainty", "agreement"),
+        values("audit", "fresh pairs a round against the reference, and as many against the last good policy",
+               "audit.pairs", 0, 8, 24, 48),
+        values("noise", "share of labels that are wrong by chance", "world.label_noise", 0.0, 0.1, 0.2, 0.3),
+    )
+}  # fmt: skip
+
+
+def analyse(knob: str, results: Results) -> Result:
+    """Gold at the end by value of the knob, per scenario and over all; rows are seeds that ended with every value."""
+    by_scenario, every = {}, []
+    for scenario in results.scenarios:
+        rows = results.paired(scenario, *results.arms)
+        every += rows
+        by_scenario[scenario] = {
+            arm: asdict(bootstrap([row[i].delivered for row in rows])) if rows else None
+            for i, arm in enumerate(results.arms)
+        }
+    columns = {arm: [row[i].delivered for row in every] for i, arm in enumerate(results.arms)}
+    chance = chance_of_best(columns) if every else {}
+    best = max(columns, key=lambda arm: fmean(columns[arm])) if every else ""
+    apart = {
+        arm: asdict(bootstrap([b - v for b, v in zip(columns[best], columns[arm], strict=True)]))
+        for arm in columns
+        if every and arm != best
+    }
+    labels = {arm: fmean(row[i].labels.total for row in every) if every else None for i, arm in enumerate(results.arms)}
+    return {
+        "knob": knob,
+        "words": KNOBS[knob].words,
+        "scenarios": by_scenario,
+        "chance_of_best": chance,
+        "best": best,
+        "below_the_best": apart,
+        "labels": labels,
+    }
+
+
+def tables(result: Result) -> list[Table]:
+    columns = [result["knob"], *result["scenarios"], "below the best", "chance of best", "labels"]
+    rows = []
+    for arm in result["labels"]:
+        below = result["below_the_best"].get(arm)
+        rows.append(
+            [
+                arm,
+                *("-" if of[arm] is None else f"{of[arm]['mean']:+.3f}" for of in result["scenarios"].values()),
+                "" if below is None else f"{below['mean']:.3f} [{below['low']:+.3f}, {below['high']:+.3f}]",
+                number(result["chance_of_best"].get(arm), ".0%"),
+                number(result["labels"][arm]),
+            ]
+        )
+    return [Table(f"{result['knob']}: {result['words']}", columns, rows)]
+
+
+def recommend(result: Result) -> str:
+    best = result["best"]
+    if not best:
+        return "No seed has ended with every value, so nothing can be said yet."
+    close = [arm for arm, below in result["below_the_best"].items() if below["low"] <= 0]
+    sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples"
+    also = f"; {', '.join(close)} cannot be told apart from it" if close else "; every other value is clearly below it"
+    return f"Take {result['knob']} = {best}: {sure}{also}."
+
+
+def figure(result: Result) -> list[ChartSpec]:
+    """Gold against the knob: by its number where it is one, by its place in the list where it is not."""
+    arms = list(result["labels"])
+    numeric = all(is_number(arm) for arm in arms)
+    places = [float(arm) if numeric else float(i) for i, arm in enumerate(arms)]
+    named = "" if numeric else "  " + ", ".join(f"{i}: {arm}" for i, arm in enumerate(arms))
+    return [
+        ChartSpec(
+            title=f"{result['knob']}: best at {result['best'] or 'nothing yet'}",
+            subtitle=f"Gold at the end, mean over seeds.{named}",
+            unit="gold score",
+            x_label=result["words"],
+            series=tuple(
+                Series(scenario, places, [None if of[arm] is None else of[arm]["mean"] for arm in arms], dots=True)
+                for scenario, of in result["scenarios"].items()
+            ),
+            width=640,
+        )
+    ]
+
+
+def is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()
+
+
+EXPERIMENTS = tuple(
+    Experiment(
+        name=f"{PREFIX}{knob.name}",
+        question=f"Which value is best for {knob.name}: {knob.words}?",
+        scenarios=(PLAIN, planted("verbosity")),
+        arms=tuple(Arm(name, overrides) for name, overrides in knob.points.items()),
+        analyse=partial(analyse, knob.name),
+        tables=tables,
+        recommend=recommend,
+        figure=figure,
+        columns=1,
+    )
+    for knob in KNOBS.values()
+)

@@ -1,0 +1,167 @@
+"""Carrying an experiment out, and keeping what came of it: one JSON file, from which tables and figures are made."""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast import __version__
+from holdfast.config import load_config
+from holdfast.errors import HoldfastError
+from holdfast.lab.experiment import Cell, Experiment, Plan, Result, Results
+from holdfast.lab.observer import gold_of
+from holdfast.lab.running import attempt_trials
+from holdfast.lab.trial import Trial, summary
+from holdfast.report.charts import ChartSpec, grid
+from holdfast.worlds.loading import load_flaw, load_task, load_world
+
+# Everything small, to see whether an experiment works at all; its figures mean nothing.
+QUICK = (
+    "run.rounds=3", "run.steps_per_round=2", "world.options={prompts = 64, demonstrations = 64, heldout = 8}",
+    "policy.hidden=16", "policy.layers=1", "policy.heads=2", "policy.feed_forward=32", "policy.context=96",
+    "policy.micro_batch_tokens=512", "sft.epochs=1", "sft.lr=0.02", "sft.warmup_steps=2", "sft.batch=8",
+    "rollout.max_new_tokens=12", "reward.members=2", "reward.initial_comparisons=24", "reward.holdout=0.2",
+    "reward.epochs=1", "reward.standardise_samples=16", "refresh.epochs=1", "preferences.per_round=8", "ppo.batch=8",
+    "audit.pairs=4", "audit.suspicious_pairs=8", "audit.budget=60", "guard.baseline_batches=4",
+)  # fmt: skip
+
+
+def check_plan(plan: Plan) -> None:
+    """Load the config, the world and the flaw of every kind of trial once, so that a slip is found at the start."""
+    seen: set[str] = set()
+    for scenario in plan.scenarios:
+        for arm in plan.experiment.arms:
+            overrides = [*plan.experiment.settings, *plan.settings, *arm.overrides, *scenario.overrides]
+            config = load_config(None, [*overrides, f"run.seed={plan.seeds[0]}"])
+            if (key := repr((config.world, config.flaw))) in seen:
+                continue
+            seen.add(key)
+            world = load_world(config)
+            if gold_of(world) is None:
+                raise HoldfastError(f"The world {world.name} knows no gold score, so there is nothing to measure.")
+            task = load_task(config, world)
+            if config.flaw.name:
+                load_flaw(config.flaw.name, config.run.seed, task.demonstrations)
+
+
+def carry_out(plan: Plan, workers: int, say: Callable[[str], None]) -> Results:
+    """All trials of a plan; those that need another's figures come after it, and are left out where it failed."""
+    trials: dict[Cell, Trial] = {}
+    failures: list[str] = []
+    for later in (False, True):
+        cells = [cell for cell in plan.cells(later) if _ready(plan, cell, trials)]
+        jobs = [plan.job(cell, trials) for cell in cells]
+        # Two arms may come to the same settings; then they are one trial.
+        places: dict[Path, int] = {}
+        for i, job in enumerate(jobs):
+            places.setdefault(job.path, i)
+        outcomes = attempt_trials([jobs[i] for i in places.values()], workers, say) if jobs else []
+        by_path = {outcome.job.path: outcome for outcome in outcomes}
+        for cell, job in zip(cells, jobs, strict=True):
+            outcome = by_path[job.path]
+            if outcome.trial is None:
+                failures.append(f"{job.name}: {outcome.failure}")
+            else:
+                trials[cell] = outcome.trial
+    return Results(
+        scenarios=[s.title for s in plan.scenarios],
+        arms=[arm.name for arm in plan.experiment.arms],
+        seeds=plan.seeds,
+        trials=trials,
+        failures=failures,
+    )
+
+
+def _ready(plan: Plan, cell: Cell, trials: dict[Cell, Trial]) -> bool:
+    model = plan.experiment.arm(cell.arm).spends_like
+    return not model or Cell(cell.scenario, model, cell.seed) in trials
+
+
+def document_of(plan: Plan, results: Results, command: str) -> Result:
+    """All that is kept of an experiment."""
+    experiment = plan.experiment
+    result = plain(experiment.analyse(results))
+    return {
+        "made_by": {
+            "command": command,
+            "holdfast": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "experiment": experiment.name,
+        "question": experiment.question,
+        "seeds": list(plan.seeds),
+        "settings": [*experiment.settings, *plan.settings],
+        "scenarios": {s.title: list(s.overrides) for s in plan.scenarios},
+        "arms": {arm.name: {"settings": list(arm.overrides), "words": arm.words} for arm in experiment.arms},
+        "recommendation": experiment.recommend(result),
+        "failures": list(results.failures),
+        "result": result,
+        "trials": [
+            {"scenario": cell.scenario, "arm": cell.arm, **summary(trial)} for cell, trial in results.each()
+        ],
+    }  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it, so that what is shown right away is what is shown from the file later."""
+    return json.loads(json.dumps(value))
+
+
+def file_of(label: str, out: Path) -> Path:
+    return out / f"lab-{label}.json"
+
+
+def keep(document: Result, label: str, out: Path) -> Path:
+    """Write the JSON, whole or not at all."""
+    path = file_of(label, out)
+    with tempfile.NamedTemporaryFile("w", dir=out, prefix=".tmp-", delete=False, encoding="utf-8") as file:
+        file.write(json.dumps(document, indent=1) + "\n")
+    Path(file.name).replace(path)
+    path.chmod(0o644)
+    return path
+
+
+def kept(label: str, out: Path) -> Result:
+    """What an earlier run of an experiment left."""
+    path = file_of(label, out)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise HoldfastError(
+            f"There is no result {path}; `holdfast lab run` makes one, or name its directory with --out."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise HoldfastError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(document, dict) or not {"experiment", "result", "recommendation"} <= document.keys():
+        raise HoldfastError(f"{path} is not a result of an experiment.")
+    return document
+
+
+def figure_of(experiment: Experiment, result: Result) -> str:
+    """The experiment's charts in rows, as SVG."""
+    charts = experiment.figure(result) or [ChartSpec(title="No trial to show has ended yet")]
+    return grid(charts, columns=experiment.columns)
+
+
+def keep_figure(experiment: Experiment, result: Result, label: str, out: Path) -> Path:
+    """Write the figure beside the result."""
+    path = out / f"lab-{label}.svg"
+    path.write_text(figure_of(experiment, result), encoding="utf-8")
+    return path
+
+
+def command_of(arguments: Sequence[str]) -> str:
+    """The command line without directories: where things lie on somebody's disk says nothing about the result."""
+    words = list(arguments)
+    for option in ("--out", "--runs"):
+        if option in words:
+            at = words.index(option)
+            del words[at : at + 2]
+    return " ".join(["holdfast", *(word for word in words if word != "--json")])

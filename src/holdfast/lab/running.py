@@ -1,0 +1,160 @@
+"""Many trials, side by side, one core each. One that fails is told of and does not end the others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from queue import SimpleQueue
+from threading import Event, Lock
+
+from holdfast.errors import HoldfastError, Interrupted, first_line
+from holdfast.lab.trial import Job, Trial, ended, run_trial
+
+KILLED = "its process was killed, perhaps for lack of memory; the same command goes on with it."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A trial that has ended, or the sentence why it has not."""
+
+    job: Job
+    trial: Trial | None
+    failure: str = ""
+
+
+class Desk:
+    """One process that does a trial after another; one that has died is replaced by the next."""
+
+    def __init__(self) -> None:
+        self._process: ProcessPoolExecutor | None = None
+
+    def do(self, job: Job) -> Outcome:
+        if self._process is None:
+            self._process = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        future = self._process.submit(run_trial, job)
+        error = future.exception()
+        if error is None:
+            return Outcome(job, future.result())
+        if isinstance(error, BrokenProcessPool):
+            self.close()
+            return Outcome(job, None, KILLED)
+        said = first_line(error)
+        return Outcome(job, None, said if isinstance(error, HoldfastError) else f"{type(error).__name__}: {said}")
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.shutdown(wait=False, cancel_futures=True)
+            self._process = None
+
+
+def attempt_trials(
+    jobs: Sequence[Job],
+    workers: int = 2,
+    say: Callable[[str], None] = print,
+    do: Callable[[Job], Outcome] | None = None,
+) -> list[Outcome]:
+    """All jobs, in their order; `say` gets a line as each one ends. `do` stands in for a desk in tests."""
+    # Before the processes start: each has one core, and a library that took two would be in the other's way.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    desks: SimpleQueue[Desk] = SimpleQueue()
+    made = [Desk() for _ in range(workers)]
+    for desk in made:
+        desks.put(desk)
+    clock, stop = Clock(len(jobs), workers), Event()
+
+    def work(job: Job) -> Outcome:
+        if stop.is_set():
+            return Outcome(job, None, "not begun.")
+        desk, fresh = desks.get(), not ended(job.path)
+        try:
+            outcome = desk.do(job) if fresh else read_ended(job)
+        finally:
+            desks.put(desk)
+        if not stop.is_set():
+            say(clock.line(outcome, fresh))
+        return outcome
+
+    outcomes: dict[int, Outcome] = {}
+    with ThreadPoolExecutor(workers) as threads:
+        futures = {threads.submit(work, job): i for i, job in enumerate(jobs)}
+        try:
+            for future in as_completed(futures):
+                outcomes[futures[future]] = future.result()
+        except KeyboardInterrupt:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            raise Interrupted("The same command goes on from here.") from None
+        finally:
+            for desk in made:
+                desk.close()
+    return [outcomes[i] for i in range(len(jobs))]
+
+
+def read_ended(job: Job) -> Outcome:
+    """A trial that is on disk needs no process."""
+    try:
+        return Outcome(job, run_trial(job))
+    except HoldfastError as error:
+        return Outcome(job, None, str(error))
+
+
+def run_trials(jobs: Sequence[Job], workers: int = 2) -> list[Trial]:
+    """All jobs, in their order; refuses to go on where one has failed."""
+    trials = []
+    for outcome in attempt_trials(jobs, workers):
+        if outcome.trial is None:
+            raise HoldfastError(f"The trial {outcome.job.path.name} failed: {outcome.failure}")
+        trials.append(outcome.trial)
+    return trials
+
+
+@dataclass
+class Clock:
+    """How far the trials are, and how long the rest will take at the pace so far."""
+
+    jobs: int
+    workers: int
+    done: int = 0
+    worked: int = 0
+    started: float = field(default_factory=time.monotonic)
+    lock: Lock = field(default_factory=Lock)
+
+    def line(self, outcome: Outcome, fresh: bool) -> str:
+        """One line about a trial that has ended; `fresh` where it was not read from disk."""
+        with self.lock:
+            self.done, self.worked = self.done + 1, self.worked + fresh
+            left = self.jobs - self.done
+            pace = (time.monotonic() - self.started) / max(self.worked, 1)
+            rest = f"; {duration(left * pace)} left" if left and self.worked else ""
+            head = f"[{self.done}/{self.jobs}] {outcome.job.name or outcome.job.path.name}"
+        return f"{head}: {told(outcome)}{rest}"
+
+
+def told(outcome: Outcome) -> str:
+    """A trial in a few words."""
+    t = outcome.trial
+    if t is None:
+        return f"FAILED: {outcome.failure}"
+    words = f"gold {t.heldout[0]:+.2f} -> {t.delivered:+.2f}" if t.heldout else "done"
+    if t.heldout and max(t.heldout) > t.delivered:
+        words += f" (best {max(t.heldout):+.2f})"
+    if t.proxy:
+        words += f", proxy {t.proxy[0]:+.2f} -> {t.proxy[-1]:+.2f}, KL {t.kl[-1]:.1f}"
+    if t.first_hacking is not None:
+        words += f", hacking called in round {t.first_hacking}"
+    if t.rollbacks:
+        words += f", {len(t.rollbacks)} rollback{'s' if len(t.rollbacks) > 1 else ''}"
+    return words + (", stopped" if t.stopped else "")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,107 @@
+"""How sure a result is: means, paired differences and shares, each with an interval; when a run's gold began to fall.
+
+Intervals of means are by the bootstrap's percentiles over paired seeds, with draws that are always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import torch
+
+from holdfast.randomness import generator
+
+# Two-sided 95% points of Student's t for 1 to 30 degrees of freedom.
+T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+Z_975 = 1.959964
+DRAWS = 10_000
+BOOTSTRAP_SEED = 20_221_019
+
+# The share of the rise below its peak at which gold counts as fallen, and the least rise that this is taken of: a run
+# that never rose has no rise to lose, and a tenth of nothing would be noise.
+FALL = 0.1
+LEAST_RISE = 0.1
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95% interval, from `count` values."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean with its 95% interval by Student's t; needs at least two values."""
+    n = len(values)
+    t = T_975[n - 2] if n - 1 <= len(T_975) else Z_975
+    half = t * stdev(values) / n**0.5
+    return fmean(values), fmean(values) - half, fmean(values) + half
+
+
+def bootstrap(values: Sequence[float]) -> Estimate:
+    """The mean with the 2.5th and 97.5th percentile of the means of resamples; one value has no width."""
+    if not values:
+        raise ValueError("a mean of nothing")
+    means_R = _resampled_means(values)
+    low, high = torch.quantile(means_R, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Estimate(fmean(values), low, high, len(values))
+
+
+def share(hits: int, count: int) -> Estimate:
+    """A share with Wilson's 95% interval (Wilson 1927), which is right for few runs and for shares near 0 and 1."""
+    if count == 0:
+        return Estimate(0.0, 0.0, 1.0, 0)
+    p, z2 = hits / count, Z_975**2
+    centre = (p + z2 / (2 * count)) / (1 + z2 / count)
+    half = Z_975 / (1 + z2 / count) * (p * (1 - p) / count + z2 / (4 * count**2)) ** 0.5
+    return Estimate(p, max(0.0, centre - half), min(1.0, centre + half), count)
+
+
+def chance_of_best(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """For paired columns of equal length: in what share of resamples of the rows each has the highest mean."""
+    names = list(columns)
+    values_NC = torch.tensor([columns[name] for name in names], dtype=torch.float64).T
+    rng = generator(BOOTSTRAP_SEED, "chance of best")
+    rows_RN = torch.randint(len(values_NC), (DRAWS, len(values_NC)), generator=rng)
+    best_R = values_NC[rows_RN].mean(1).argmax(1)
+    return {name: float((best_R == i).double().mean()) for i, name in enumerate(names)}
+
+
+def onset(heldout: Sequence[float]) -> int | None:
+    """The round from which on gold stays fallen: `FALL` of the rise below its peak so far, until the end.
+
+    A dip that recovers is none: held-out gold is a mean over few answers, and dips by chance.
+    """
+    fallen = []
+    peak = heldout[0]
+    for value in heldout:
+        peak = max(peak, value)
+        fallen.append(value < peak - FALL * max(peak - heldout[0], LEAST_RISE))
+    if not fallen[-1]:
+        return None
+    standing = [round for round, down in enumerate(fallen) if not down]
+    return standing[-1] + 1
+
+
+def kept_its_peak(heldout: Sequence[float], end: float) -> bool:
+    """Whether a run ends no more than `FALL` of the rise below the best it had."""
+    peak = max(*heldout, end)
+    return end >= peak - FALL * max(peak - heldout[0], LEAST_RISE)
+
+
+def _resampled_means(values: Sequence[float]) -> torch.Tensor:
+    values_N = torch.tensor(values, dtype=torch.float64)
+    rng = generator(BOOTSTRAP_SEED, "bootstrap", len(values))
+    rows_RN = torch.randint(len(values), (DRAWS, len(values)), generator=rng)
+    return values_N[rows_RN].mean(1)

@@ -1,0 +1,248 @@
+"""The charts of a guarded run: people against the ensemble's claims, how far claims hold, and the signals."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, pvariance
+
+from holdfast.guard.lines import Against, rate_of
+from holdfast.report.axes import format_value
+from holdfast.report.chart_spec import ChartSpec, Series
+from holdfast.report.data import EventRow, RunData
+from holdfast.report.metrics import as_number
+from holdfast.report.text import counted
+
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
+SIGNALS = "signal/"
+MOST_MOVED = 6
+MOST_DOTS = 60
+CHUNKS = 20  # stretches of a run whose means are compared, to see how far a signal moved
+SMALL_WIDTH, SMALL_HEIGHT = 350.0, 210.0
+
+
+# ---- audits
+
+
+def audit_charts(run: RunData) -> list[ChartSpec]:
+    """What people said beside what was claimed, and the test that decides; only those that have data."""
+    audits = [event for event in run.events if event.kind == "audit" and event.step is not None]
+    charts = [
+        _win_rate(
+            audits,
+            "reference",
+            "People's choice: policy or reference?",
+            "How often people prefer the policy's answer, with its 95% interval. Claims far above it: a fooled reward.",
+        ),
+        _win_rate(
+            audits,
+            "anchor",
+            "People's choice: policy or last good policy?",
+            "The same against the policy that a rollback goes back to. Below one half the run is getting worse.",
+        ),
+        _reliability(audits),
+        _evidence(run),
+    ]
+    return [chart for chart in charts if chart.has_data()]
+
+
+def _win_rate(audits: Sequence[EventRow], against: Against, title: str, subtitle: str) -> ChartSpec:
+    points = [(float(event.step or 0), rate_of(event.fields, against)) for event in audits]
+    known = [(x, rate) for x, rate in points if rate is not None]
+    xs, few = [x for x, _ in known], len(known) <= MOST_DOTS
+    people = Series(
+        "people",
+        xs,
+        [rate.rate for _, rate in known],
+        GREEN,
+        dots=few,
+        low=[rate.low for _, rate in known],
+        high=[rate.high for _, rate in known],
+    )
+    claims = Series("claimed", xs, [rate.claimed for _, rate in known], BLUE, dots=few)
+    return ChartSpec(
+        title=title,
+        subtitle=subtitle,
+        series=(people, claims),
+        limit=Series("one half", xs[:1], [0.5], bare=True) if xs else None,
+        percent=True,
+    )
+
+
+@dataclass(frozen=True)
+class ClaimBin:
+    """Fresh pairs of which the ensemble claimed about the same."""
+
+    count: int
+    claimed: float
+    observed: float
+
+
+def bins_of(event: EventRow) -> dict[tuple[float, float], ClaimBin]:
+    """The reliability curve of an audit by the edges of its bins; what cannot be read is left out."""
+    rows = event.fields.get("reliability")
+    found: dict[tuple[float, float], ClaimBin] = {}
+    for row in rows if isinstance(rows, list) else []:
+        if not isinstance(row, dict):
+            continue
+        values = [as_number(row.get(name)) for name in ("low", "high", "count", "claimed", "observed")]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values) and known[2] >= 1:
+            low, high, count, claimed, observed = known
+            found[low, high] = ClaimBin(int(count), claimed, observed)
+    return found
+
+
+def pooled(audits: Sequence[EventRow]) -> list[ClaimBin]:
+    """The bins of several audits as one: counts add up, means are weighted by them."""
+    by_edges: dict[tuple[float, float], list[ClaimBin]] = {}
+    for event in audits:
+        for edges, one in bins_of(event).items():
+            by_edges.setdefault(edges, []).append(one)
+    return [_together(by_edges[edges]) for edges in sorted(by_edges)]
+
+
+def _together(parts: Sequence[ClaimBin]) -> ClaimBin:
+    count = sum(one.count for one in parts)
+    return ClaimBin(
+        count=count,
+        claimed=sum(one.count * one.claimed for one in parts) / count,
+        observed=sum(one.count * one.observed for one in parts) / count,
+    )
+
+
+def _reliability(audits: Sequence[EventRow]) -> ChartSpec:
+    whole, newest = pooled(audits), pooled(audits[-1:])
+    series = [_claims("all audits", whole, GREEN, intervals=True)]
+    if len(audits) > 1 and newest:
+        series.append(_claims("the newest", newest, SKY))
+    series.append(Series("as claimed", [0.0, 1.0], [0.0, 1.0], PURPLE, bare=True))
+    pairs = sum(one.count for one in whole)
+    return ChartSpec(
+        title="Do claims hold?",
+        subtitle="Left to right: the chance of winning that the ensemble claimed. Upwards: how often the policy won, "
+        f"in {counted(pairs, 'fresh pair')}. Below the diagonal it claims too much.{_measures(audits)}",
+        x_label="claimed",
+        series=tuple(series) if whole else (),
+        percent=True,
+        x_percent=True,
+        x_range=(0.0, 1.0),
+        y_range=(0.0, 1.0),
+    )
+
+
+def _claims(name: str, bins: Sequence[ClaimBin], colour: int, intervals: bool = False) -> Series:
+    # Its module brings torch with it, which a report without audits does not need.
+    from holdfast.guard.audit import wilson
+
+    ends = [wilson(min(max(one.observed, 0.0), 1.0) * one.count, one.count) for one in bins] if intervals else []
+    return Series(
+        name,
+        [one.claimed for one in bins],
+        [one.observed for one in bins],
+        colour,
+        dots=True,
+        low=[end.low for end in ends],
+        high=[end.high for end in ends],
+        bare=True,
+    )
+
+
+def _measures(audits: Sequence[EventRow]) -> str:
+    """Accuracy and errors of the claims in the newest audit."""
+    fields = audits[-1] if audits else None
+    named = (("right on", "accuracy", True), ("calibration error", "ece", True), ("Brier score", "brier", False))
+    values = [(words, fields.number(name) if fields else None, percent) for words, name, percent in named]
+    said = [f"{words} {format_value(value, percent)}" for words, value, percent in values if value is not None]
+    return f" Newest audit: {', '.join(said)}." if said else ""
+
+
+def _evidence(run: RunData) -> ChartSpec:
+    """The sequential test: how strongly all answers so far speak for an alarm, beside what an alarm takes."""
+    rows: list[tuple[float, float, float | None]] = []
+    for event in run.events:
+        evidence = event.fields.get("evidence") if event.kind == "verdict" else None
+        value = as_number(evidence.get("evidence")) if isinstance(evidence, dict) else None
+        if isinstance(evidence, dict) and value is not None and value > 0 and event.step is not None:
+            rows.append((float(event.step), value, as_number(evidence.get("evidence_needed"))))
+    few = len(rows) <= MOST_DOTS
+    bars = [bar for _, _, bar in rows if bar is not None and bar > 0]
+    return ChartSpec(
+        title="Evidence that people like it less",
+        subtitle="The test over all audits: on average at most 1 while nothing is wrong. At the bar the verdict is "
+        "hacking; a rollback spends it.",
+        unit="times likelier than chance",
+        series=(Series("evidence", [x for x, _, _ in rows], [y for _, y, _ in rows], VERMILION, dots=few),),
+        limit=Series("alarm", [rows[0][0]], [bars[-1]]) if bars else None,
+        log_y=True,
+    )
+
+
+# ---- signals
+
+
+@dataclass(frozen=True)
+class SignalCharts:
+    """The signals that moved most, and the others."""
+
+    moved: tuple[ChartSpec, ...]
+    others: tuple[ChartSpec, ...]
+
+
+def signal_charts(run: RunData) -> SignalCharts:
+    """A small chart for each signal, those first that moved farthest from where they began."""
+    names = [name for name in run.metrics.names if name.startswith(SIGNALS) and run.metrics.count(name)]
+    if not names:
+        return SignalCharts((), ())
+    # The signals' own words; they bring torch with them, which a report without signals does not need.
+    from holdfast.guard.signals import SIGNALS as KNOWN
+
+    by_movement = sorted(names, key=lambda name: (-movement(run.metrics.column(name)), name))
+    charts = []
+    for name in by_movement:
+        signal = KNOWN.get(name.removeprefix(SIGNALS))
+        charts.append(_signal(run, name, signal.meaning if signal else "", signal.unit if signal else ""))
+    return SignalCharts(tuple(charts[:MOST_MOVED]), tuple(charts[MOST_MOVED:]))
+
+
+def movement(values: Sequence[float | None]) -> float:
+    """How far the mean of any stretch of the run lies from that of the first one, in standard deviations within them.
+
+    A signal that only flickers has not moved; one that ran away and came back with a rollback has.
+    """
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    chunks = min(CHUNKS, len(known) // 3)
+    if chunks < 2:
+        return 0.0
+    edges = [round(n * len(known) / chunks) for n in range(chunks + 1)]
+    parts = [known[a:b] for a, b in pairwise(edges)]
+    means = [fmean(part) for part in parts]
+    within = math.sqrt(fmean(pvariance(part, mean) for part, mean in zip(parts, means, strict=True)))
+    # Readings that hardly vary would make the least change look large.
+    least = 0.01 * max(abs(mean) for mean in means)
+    return max(abs(mean - means[0]) for mean in means) / max(within, least, 1e-12)
+
+
+NAMES = {"kl": "KL", "ppo": "PPO"}
+
+
+def _signal(run: RunData, name: str, meaning: str, unit: str) -> ChartSpec:
+    words = [NAMES.get(word, word) for word in name.removeprefix(SIGNALS).split("_")]
+    title = " ".join(words)
+    xs, ys = run.metric(name)
+    count = run.metrics.count(name)
+    span = max(3, count // 25) | 1 if count >= 25 else 0
+    return ChartSpec(
+        title=title[:1].upper() + title[1:],
+        subtitle=f"{meaning[:1].upper()}{meaning[1:]}." if meaning else "",
+        unit="" if unit == "share" else unit,
+        series=(Series("", xs, ys, SKY, smooth=span),),
+        percent=unit == "share",
+        width=SMALL_WIDTH,
+        height=SMALL_HEIGHT,
+    )
+
+
+def on_steps(chart: ChartSpec) -> bool:
+    """Whether a chart has the run's steps along its axis, so that marks belong into it."""
+    return chart.x_label == "step"

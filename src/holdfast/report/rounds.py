@@ -1,0 +1,323 @@
+"""A guarded run round by round: what people said, the verdict, what was done about it, each with its reason."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.guard import lines
+from holdfast.guard.lines import Rate, rate_of
+from holdfast.report.chart_layers import px
+from holdfast.report.data import EventRow, RunData
+from holdfast.report.text import counted, listed
+from holdfast.report.undone import Undone, rollbacks, undone
+
+GUARD_EVENTS = frozenset({"audit", "verdict", "action", "advice", "rollback", "stopped"})
+LEVELS = ("healthy", "watch", "hacking")
+MOST_ROWS = 40
+MOST_DEEDS = 12
+MOST_NAMED = 6  # rounds that a sentence names one by one
+
+
+# ---- the end in one sentence
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the run stands: a level for the eye, the verdict in a sentence, and its evidence in another."""
+
+    level: str
+    headline: str
+    evidence: str
+
+
+def is_guarded(run: RunData) -> bool:
+    """Whether a guard watched over the run."""
+    return any(event.kind in GUARD_EVENTS for event in run.events)
+
+
+def ending(run: RunData, status: str) -> Ending | None:
+    """The verdict on the run as it ended, or as it stands; None without a guard."""
+    if not is_guarded(run):
+        return None
+    last: dict[str, EventRow] = {event.kind: event for event in run.events}
+    stop, verdict = last.get("stopped"), last.get("verdict")
+    if stop is not None and status == "stopped":
+        return Ending("stopped", f"{_stopped(run, stop)}; {_rollback_words(run)}.", sentence(stop.fields.get("reason")))
+    if verdict is None:
+        return Ending("none", "No verdict yet.", "")
+    level = lines.text(verdict.fields.get("level"))
+    gone = verdict.round is not None and any(event.round == verdict.round for event in rollbacks(run))
+    clauses = [_standing(level, verdict, status, gone), _rollback_words(run)]
+    if "advice" in last and not rollbacks(run):
+        clauses.append("the guard only advises")
+    return Ending(known_level(level), f"{'; '.join(clauses)}.", sentence(verdict.fields.get("sentence")))
+
+
+def known_level(level: str) -> str:
+    return level if level in LEVELS else "none"
+
+
+def _standing(level: str, verdict: EventRow, status: str, gone: bool) -> str:
+    word = level[:1].upper() + level[1:] if level else "No verdict"
+    if gone:
+        return f"{word} in the last round, which was undone"
+    if status == "finished" or verdict.round is None:
+        return f"{word} at the end"
+    return f"{word} so far, in round {verdict.round:,}"
+
+
+def _stopped(run: RunData, stop: EventRow) -> str:
+    where = f" in round {stop.round:,}" if stop.round is not None else ""
+    back = rollbacks(run)
+    at = f" at {lines.goal(back[-1].fields.get('to'))}" if back else " at its last good policy"
+    return f"Stopped by the guard{where}{at}; it asks what to do"
+
+
+def _rollback_words(run: RunData) -> str:
+    back = rollbacks(run)
+    if not back:
+        return "no rollback"
+    rounds = [f"{event.round:,}" for event in back if event.round is not None]
+    words = counted(len(back), "rollback")
+    if len(rounds) != len(back):
+        return words
+    if len(rounds) > MOST_NAMED:
+        return f"{words}, the last in round {rounds[-1]}"
+    return f"{words}, in {'round' if len(rounds) == 1 else 'rounds'} {listed(rounds)}"
+
+
+# ---- figures
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a guarded run came to, in figures; rates are of the last audit that has them."""
+
+    verdict: str
+    sentence: str
+    rollbacks: int
+    reference: Rate | None
+    anchor: Rate | None
+    audit_labels: int
+    audit_labels_left: int | None
+    labels: int
+
+
+def summary(run: RunData) -> Summary | None:
+    """The figures of a guarded run; None without a guard."""
+    if not is_guarded(run):
+        return None
+    audits = [event for event in run.events if event.kind == "audit"]
+    verdicts = [event for event in run.events if event.kind == "verdict"]
+    references = [rate for event in audits if (rate := rate_of(event.fields, "reference"))]
+    anchors = [rate for event in audits if (rate := rate_of(event.fields, "anchor"))]
+    left = [number for event in audits if (number := event.number("labels_left")) is not None]
+    audited = _total(audits, "labels")
+    first = [event for event in run.events if event.kind == "ensemble_trained"][-1:]
+    bought = _total(first, "labels") + _total([e for e in run.events if e.kind == "labels_collected"], "labels")
+    return Summary(
+        verdict=lines.text(verdicts[-1].fields.get("level")) if verdicts else "",
+        sentence=lines.text(verdicts[-1].fields.get("sentence")) if verdicts else "",
+        rollbacks=len(rollbacks(run)),
+        reference=references[-1] if references else None,
+        anchor=anchors[-1] if anchors else None,
+        audit_labels=audited,
+        audit_labels_left=int(left[-1]) if left else None,
+        labels=audited + bought + sum(_adversarial(event) for event in run.events if event.kind == "action"),
+    )
+
+
+def _total(events: list[EventRow], name: str) -> int:
+    return int(sum(event.number(name) or 0.0 for event in events))
+
+
+def _adversarial(event: EventRow) -> int:
+    """Labels that an action bought: its watermarks of the store, before and after."""
+    before, after = event.fields.get("before"), event.fields.get("after")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return 0
+    first, last = lines.number(before.get("labels")), lines.number(after.get("labels"))
+    return max(0, int(last - first)) if first is not None and last is not None else 0
+
+
+# ---- the table
+
+
+@dataclass(frozen=True)
+class Cell:
+    """People's win rate against one opponent, as the table shows it."""
+
+    rate: str
+    note: str
+    claimed: str
+    overclaimed: bool
+    glyph: str
+
+
+@dataclass(frozen=True)
+class Deed:
+    """Something that was seen or done; `weight` is main, minor or alarm."""
+
+    words: str
+    weight: str
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """One round of the table. `look` is a known level, for the style; `level` is what was written."""
+
+    number: int
+    level: str
+    look: str
+    reference: Cell | None
+    anchor: Cell | None
+    deeds: tuple[Deed, ...]
+    undone: bool
+
+    @property
+    def eventful(self) -> bool:
+        return self.undone or self.look in ("watch", "hacking") or any(deed.weight == "alarm" for deed in self.deeds)
+
+
+@dataclass(frozen=True)
+class RoundTable:
+    """The rounds that are shown, in order, and how many there are in all."""
+
+    rows: tuple[RoundRow, ...]
+    in_all: int
+
+
+def round_table(run: RunData) -> RoundTable:
+    """Every round of a guarded run; of very many the eventful ones, the first and the last."""
+    by_round: dict[int, list[EventRow]] = {}
+    for event in run.events:
+        if event.round is not None and event.kind in _DEEDS:
+            by_round.setdefault(event.round, []).append(event)
+    gone = undone(run)
+    rows = [_row(number, by_round[number], gone) for number in sorted(by_round)] if is_guarded(run) else []
+    return RoundTable(tuple(_shortened(rows)), len(rows))
+
+
+def _shortened(rows: list[RoundRow]) -> list[RoundRow]:
+    if len(rows) <= MOST_ROWS:
+        return rows
+    places = range(len(rows))
+    wanted = [0, *reversed(places[-MOST_ROWS // 4 :]), *(i for i in reversed(places) if rows[i].eventful), *places]
+    kept = sorted(list(dict.fromkeys(wanted))[:MOST_ROWS])
+    return [rows[i] for i in kept]
+
+
+def _row(number: int, events: list[EventRow], gone: Undone) -> RoundRow:
+    last = {event.kind: event for event in events}
+    audit, verdict = last.get("audit"), last.get("verdict")
+    level = lines.text(verdict.fields.get("level")) if verdict else ""
+    why = lines.text(verdict.fields.get("sentence")) if verdict else ""
+    deeds = [deed for event in events for deed in _DEEDS[event.kind](event, why)]
+    judged = verdict or audit
+    return RoundRow(
+        number=number,
+        level=level,
+        look=known_level(level),
+        reference=_cell(rate_of(audit.fields, "reference")) if audit else None,
+        anchor=_cell(rate_of(audit.fields, "anchor")) if audit else None,
+        deeds=tuple(deeds[-MOST_DEEDS:]),
+        undone=judged is not None and judged.step is not None and gone.covers(judged.step),
+    )
+
+
+def _cell(rate: Rate | None) -> Cell | None:
+    if rate is None:
+        return None
+    pairs = "" if rate.pairs is None else counted(rate.pairs, "pair")
+    return Cell(
+        rate=lines.share(rate.rate),
+        note=", ".join(words for words in (lines.interval(rate), pairs) if words),
+        claimed="" if rate.claimed is None else lines.share(rate.claimed),
+        overclaimed=rate.overclaimed,
+        glyph=_glyph(rate),
+    )
+
+
+GLYPH_WIDTH, GLYPH_HEIGHT = 104.0, 14.0
+
+
+def _glyph(rate: Rate) -> str:
+    """A small scale from 0 to 100%: people's interval and rate, a tick at one half, a diamond at the claim."""
+
+    def at(value: float) -> float:
+        return 4 + min(max(value, 0.0), 1.0) * (GLYPH_WIDTH - 8)
+
+    middle = GLYPH_HEIGHT / 2
+    parts = [
+        f'<line class="rail" x1="4" x2="{px(GLYPH_WIDTH - 4)}" y1="{px(middle)}" y2="{px(middle)}"/>',
+        f'<line class="half" x1="{px(at(0.5))}" x2="{px(at(0.5))}" y1="2" y2="{px(GLYPH_HEIGHT - 2)}"/>',
+    ]
+    if rate.low is not None and rate.high is not None:
+        ends = f'x1="{px(at(rate.low))}" x2="{px(at(rate.high))}" y1="{px(middle)}" y2="{px(middle)}"'
+        parts.append(f'<line class="range" {ends}/>')
+    if rate.claimed is not None:
+        x = at(rate.claimed)
+        parts.append(f'<path class="claim" d="M{px(x - 4)} {px(middle)}l4 -5l4 5l-4 5z"/>')
+    parts.append(f'<circle class="people" cx="{px(at(rate.rate))}" cy="{px(middle)}" r="3"/>')
+    size = f'width="{px(GLYPH_WIDTH)}" height="{px(GLYPH_HEIGHT)}"'
+    return f'<svg class="glyph" {size} aria-hidden="true">{"".join(parts)}</svg>'
+
+
+# ---- deeds: lines for each event of a round; the verdict's sentence stands once, however many quote it
+
+
+def sentence(words: object) -> str:
+    """Somebody's words with a capital and a full stop."""
+    said = lines.text(words)
+    return said[:1].upper() + said[1:] + ("" if said.endswith((".", "!", "?", "…")) else ".") if said else ""
+
+
+def _unless_said(words: str, reason: object, said: str) -> str:
+    return sentence(words if lines.text(reason) == said else lines.because(words, reason))
+
+
+def _verdict_deed(event: EventRow, said: str) -> list[Deed]:
+    if event.fields.get("level") != "healthy":
+        return [Deed(sentence(said), "main")] if said else []
+    # In a healthy round what people said stands in the row already; what is left is what the signals say.
+    people, _, rest = said.partition("; ")
+    words = rest if rest and people.startswith("people preferred") else said
+    return [Deed(sentence(words), "minor")] if words else []
+
+
+def _refresh_deed(event: EventRow, said: str) -> list[Deed]:
+    gate, reason = lines.text(event.fields.get("gate_reason")), lines.text(event.fields.get("reason"))
+    if event.fields.get("accepted") is False:
+        return [Deed(sentence(lines.because("Refresh refused by the gate", gate)), "alarm")]
+    version = event.number("version")
+    words = "Refreshed" if version is None else f"Refreshed to v{version:g}"
+    because = "the guard asked for it" if reason.startswith("the guard asked for it") else reason
+    refreshed = Deed(sentence(lines.because(words, because)), "main")
+    return [refreshed, Deed(sentence(f"gate: {gate}"), "minor")] if gate else [refreshed]
+
+
+def _rollback_deed(event: EventRow, said: str) -> list[Deed]:
+    lost = lines.undone(event.fields)
+    words = f"Rolled back to {lines.goal(event.fields.get('to'))}" + (f", {lost}" if lost else "")
+    return [Deed(_unless_said(words, event.fields.get("reason"), said), "alarm")]
+
+
+def _advice_deed(event: EventRow, said: str) -> list[Deed]:
+    words = f"Advice only: the guard {lines.advised(event.fields)}"
+    return [Deed(_unless_said(words, event.fields.get("reason"), said), "main")]
+
+
+def _stopped_deed(event: EventRow, said: str) -> list[Deed]:
+    reason = lines.text(event.fields.get("reason"))
+    short = reason.removesuffix(said).rstrip(" :") if said else reason
+    return [Deed(sentence(lines.because("Stopped, and asks", short)), "alarm")]
+
+
+_DEEDS: dict[str, Callable[[EventRow, str], list[Deed]]] = {
+    "refresh": _refresh_deed,
+    "audit": lambda event, said: [],
+    "verdict": _verdict_deed,
+    "action": lambda event, said: [Deed(sentence(lines.done(event.fields)), "main")],
+    "advice": _advice_deed,
+    "rollback": _rollback_deed,
+    "stopped": _stopped_deed,
+}

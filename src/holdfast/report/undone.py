@@ -1,0 +1,59 @@
+"""Steps that a rollback took back. They count on, so they stay in every chart, hatched; words leave them out."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.report.data import EventRow, RunData, as_count
+
+Curve = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Undone:
+    """Stretches (start, stop] of steps in order, none touching another."""
+
+    spans: tuple[tuple[int, int], ...] = ()
+
+    def covers(self, step: int) -> bool:
+        """Whether a step was taken back."""
+        place = bisect_left(self.spans, step, key=lambda span: span[1])
+        return place < len(self.spans) and self.spans[place][0] < step
+
+    def kept(self, curve: Curve) -> Curve:
+        """A curve without the steps that were taken back."""
+        return [(step, value) for step, value in curve if not self.covers(step)] if self.spans else curve
+
+
+def rollbacks(run: RunData) -> list[EventRow]:
+    """The rollbacks of a run, in order."""
+    return [event for event in run.events if event.kind == "rollback"]
+
+
+def rollback_step(event: EventRow) -> int | None:
+    """The step after which the run went back."""
+    step = as_count(event.fields.get("step_from"))
+    return event.step if step is None else step
+
+
+def undone(run: RunData) -> Undone:
+    """What all rollbacks of a run took back."""
+    found = [(as_count(event.fields.get("step_to")), rollback_step(event)) for event in rollbacks(run)]
+    return Undone(_merged([(a, b) for a, b in found if a is not None and b is not None and a < b]))
+
+
+def _merged(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
+        else:
+            merged.append((start, stop))
+    return tuple(merged)
+
+
+def kept_gold(run: RunData, split: str) -> Curve:
+    """Gold of a split on the line that was kept. Right after a rollback held-out gold is the older policy's."""
+    gone = undone(run)
+    again = {row.step for row in run.gold_undone} if split == "heldout" else set()
+    return [(step, value) for step, value in run.gold_of(split) if step in again or not gone.covers(step)]

@@ -1,0 +1,138 @@
+"""Everything that moves in a run, as one snapshot: to resume from, and to roll back to.
+
+resume     all of it comes back, and the files are cut to match: the run goes on bit for bit
+rollback   policy, critic, optimiser, learning rate, KL controller, random streams, cursors, ensemble version and
+           replay watermark come back together; time goes on: counters, files, labels, the guard's memory, and
+           the ledger, which marks the steps as undone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.loop import OnlineLoop
+
+
+def capture(loop: OnlineLoop) -> Snapshot:
+    """The state of a run at this moment."""
+    optimiser_tensors, optimiser_document = optimiser_snapshot(loop.ppo.optimiser)
+    tensors: dict[str, Mapping[str, Tensor]] = {
+        "policy": dict(loop.policy.state_dict()),
+        "optimiser": optimiser_tensors,
+        "streams": loop.streams.state(),
+        "ledger": loop.ledger.state(),
+    }
+    if loop.ppo.critic is not None:
+        tensors["critic"] = dict(loop.ppo.critic.state_dict())
+    document: dict[str, Any] = {
+        "position": asdict(loop.position),
+        "cursor": loop.cursor.state(),
+        "collecting": loop.collecting.cursor.state(),
+        "controller": loop.controller.state(),
+        "learning_rate": loop.learning_rate.state(),
+        "plateau": loop.plateau.state(),
+        "ensemble_version": loop.rewarding.ensemble.version,
+        "refresh": {
+            "last_round": loop.refreshing.last_round,
+            "last_step": loop.refreshing.last_step,
+            "settled": loop.refreshing.settled,
+        },
+        "guarding": None if loop.guarding is None else loop.guarding.state(),
+        "watermark": loop.collecting.store.watermark(),
+        "offsets": loop.tracker.offsets(),
+    }
+    return Snapshot(tensors, {"loop": document, "optimiser": optimiser_document})
+
+
+def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
+    """Put everything back to where a checkpoint left it, and cut the files to match."""
+    document: Any = snapshot.documents["loop"]
+    _put_back(loop, snapshot)
+    loop.position = type(loop.position)(**document["position"])
+    loop.ledger.restore(snapshot.tensors["ledger"])
+    if loop.collecting.store.watermark() < int(document["watermark"]):
+        raise HoldfastError(
+            "The label store holds fewer labels than the checkpoint was made with; "
+            "bring back the database that belongs to this run."
+        )
+    if loop.guarding is not None:
+        state = document["guarding"]
+        if state is None:
+            raise HoldfastError(
+                "The checkpoint was made without a guard; resume with the settings that the run began with."
+            )
+        good = loop.checkpoints.load(state["good"]["name"])
+        loop.guarding.restore(state, good.tensors["policy"])
+    loop.tracker.rewind(document["offsets"])
+    for observer in loop.observers:
+        observer.rewind(loop.position.step)
+
+
+def roll_back(loop: OnlineLoop, name: str, step: int) -> float:
+    """Return to a checkpoint as one transaction; returns the KL that was undone.
+
+    Nothing is on disk yet when this returns. The next commit makes it lasting in one piece, and a run that is killed
+    before it does the round again, comes to the same verdict and rolls back again.
+    """
+    snapshot = loop.checkpoints.load(name)
+    loop.check_restorable(snapshot)
+    undone = loop.ledger.undone
+    _put_back(loop, snapshot)
+    loop.ledger.undo_to(step)
+    if different := differences(snapshot, capture(loop)):
+        raise HoldfastError(
+            f"After the rollback to {name} the run's {different[0]} is not what the checkpoint holds; "
+            "resume the run, which goes on from its newest checkpoint."
+        )
+    return loop.ledger.undone - undone
+
+
+def _put_back(loop: OnlineLoop, snapshot: Snapshot) -> None:
+    """What a rollback and a resume have in common."""
+    document: Any = snapshot.documents["loop"]
+    loop.refreshing.versions.load_into(loop.rewarding.ensemble, int(document["ensemble_version"]))
+    loop.policy.load_state_dict(dict(snapshot.tensors["policy"]))
+    if loop.ppo.critic is not None:
+        loop.ppo.critic.load_state_dict(dict(snapshot.tensors["critic"]))
+    optimiser_document: Any = snapshot.documents["optimiser"]
+    restore_optimiser(loop.ppo.optimiser, snapshot.tensors["optimiser"], optimiser_document)
+    loop.streams.restore(snapshot.tensors["streams"])
+    loop.cursor.restore(document["cursor"])
+    loop.collecting.cursor.restore(document["collecting"])
+    loop.controller.restore(document["controller"])
+    loop.learning_rate.restore(document["learning_rate"])
+    loop.plateau.restore(document["plateau"])
+    loop.refreshing.last_round = int(document["refresh"]["last_round"])
+    loop.refreshing.last_step = int(document["refresh"]["last_step"])
+    loop.refreshing.settled = bool(document["refresh"]["settled"])
+
+
+# What a rollback leaves alone: time, files, labels, and the guard's own memory.
+GOES_ON = ("position", "guarding", "watermark", "offsets")
+
+
+def differences(before: Snapshot, now: Snapshot) -> list[str]:
+    """The parts of a run that are not bit for bit as a checkpoint has them, of those that a rollback brings back."""
+    found = [
+        f"{group}/{name}"
+        for group, tensors in before.tensors.items()
+        if group != "ledger"
+        for name, tensor in tensors.items()
+        if name not in now.tensors[group] or not torch.equal(tensor, now.tensors[group][name].cpu())
+    ]
+    then: Any = before.documents["loop"]
+    here: Any = now.documents["loop"]
+    found += [name for name in then if name not in GOES_ON and then[name] != here[name]]
+    if before.documents["optimiser"] != now.documents["optimiser"]:
+        found.append("optimiser")
+    return found

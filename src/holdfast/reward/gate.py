@@ -1,0 +1,212 @@
+"""The gate: whether a refreshed ensemble takes the place of the one in use.
+
+    labels that members have not learnt from -> both versions' opinions -> checks -> decision
+
+What is measured on. Held-out labels are few: about 15 a round. But a member never learns from its own fifth of the
+labels, in any version, so that fifth is held out for it too: each label is put to one member that has not learnt from
+it, before and after. With 3 members that is 3 labels in 5. Audit labels are among them like any others.
+
+Who has to prove what. So few labels cannot prove that a version is no worse, nor that a good refresh, which gains a few
+points of accuracy, is better. Therefore:
+
+earlier    refused if *shown worse* (McNemar's exact test) and not *shown to be within the tolerance*; either proof is
+           enough to pass. All earlier generations together, and each by itself; neighbours with too few labels count
+           as one.
+newest     two things are weighed, both in standard errors: what the candidate's opinions gain in step with the newest
+           labels (`evidence.gain`, twice as sharp as accuracy on so few), and how far the labels themselves are in
+           doubt (`labels/agreement`: they follow nobody's opinion as earlier ones do). Refused if the gain is less than
+           the doubt, give or take 0.6 z(level); a gain that is shown at a tenth of the level passes in any case. Flips
+           at random hide a gain but do not turn its sign, so good labels that contradict an ensemble gone wrong pass by
+           their large gain, and of refreshes that lose a share of level / 10 at most does.
+labels     position and length (see `labelcheck`) refuse by themselves: such labels teach a taste that is not people's,
+           and a candidate that has learnt it does well on them.
+calibration  the Brier score and the calibration error: refused if shown worse and not shown within a tolerance.
+
+What it can see (tests/reward/test_gate_power.py is the simulation; 144 new labels that neither version has learnt from,
+400 earlier ones): with members right on 68% of the newest labels a refresh that gains 2 points passes 19 times in 20,
+and one that changes nothing 3 times in 4; of refreshes that lose 2 points on labels of which 25% are flipped 1 in 20
+passes, at 40% 1 in 50. With members right on 58% of them, 1 in 10 does: opinions that say little cannot show that
+labels say less. Against that only more labels help, so what was refused is tried again with those of the next round. A
+loss of 6 points on all earlier generations is always found, one on 60 labels of a single generation only if it is
+larger than about 15 points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.config.schema import GateConfig
+from holdfast.reward.calibration import brier, ece
+from holdfast.reward.evidence import (
+    Change,
+    Check,
+    Judged,
+    accuracy_change,
+    columns,
+    ece_resampled,
+    gain,
+    mean_and_error,
+    normal_quantile,
+    resamples,
+)
+from holdfast.reward.labelcheck import FEWEST_FRESH, check_labels
+
+# Shares of the error level.
+FOR_LABELS, FOR_EARLIER, FOR_EACH, FOR_BRIER, FOR_ECE = 0.5, 0.15, 0.1, 0.05, 0.05
+
+# How far a gain may fall short of the doubt about the labels, in units of z(level); the share of the level at which a
+# gain is beyond doubt.
+SHORT, BEYOND_DOUBT = 0.6, 0.1
+
+# Generations with fewer labels than this are pooled with their neighbours.
+ENOUGH = 60
+
+# Brier scores move less than accuracies: 70% and 75% right are about 0.20 and 0.18 for claims that are well calibrated.
+BRIER_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether the candidate is accepted, why in one sentence, and every check."""
+
+    accept: bool
+    reason: str
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How right one version is on some labels."""
+
+    pairs: int
+    accuracy: float
+    brier: float
+    ece: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """One version on the newest generation and on all earlier ones; None where there are no labels."""
+
+    newest: Figures | None = None
+    earlier: Figures | None = None
+
+
+def decide(judged: Sequence[Judged], config: GateConfig) -> Decision:
+    """Accept the candidate or not."""
+    fresh, earlier = [j for j in judged if j.fresh], [j for j in judged if not j.fresh]
+    labels = check_labels(fresh, earlier, FOR_LABELS * config.level)
+    checks = [
+        *labels,
+        _no_loss("earlier", accuracy_change(earlier), "all earlier generations", FOR_EARLIER * config.level, config),
+        *_each_generation(earlier, config),
+        _newest(fresh, max(0.0, labels[0].value), config),
+        *_calibration(judged, config),
+    ]
+    # Agreement is weighed against the gain on the newest labels; it refuses nothing by itself.
+    failed = [check for check in checks if not check.passed and check is not labels[0]]
+    if not failed:
+        points = -accuracy_change(fresh).loss
+        return Decision(True, f"passed every check ({points:+.1%} accuracy on the newest labels)", tuple(checks))
+    return Decision(False, "; ".join(check.words for check in failed), tuple(checks))
+
+
+def quality(judged: Sequence[Judged]) -> tuple[Quality, Quality]:
+    """The version in use and the candidate, on the same labels."""
+    fresh, earlier = [j for j in judged if j.fresh], [j for j in judged if not j.fresh]
+    old, new = (Quality(_figures(fresh, side), _figures(earlier, side)) for side in (0, 1))
+    return old, new
+
+
+def pooled(judged: Sequence[Judged], enough: int = ENOUGH) -> list[list[Judged]]:
+    """Generations from the oldest to the newest, each with neighbours until there are enough labels."""
+    groups: list[list[Judged]] = []
+    for number in sorted({j.round for j in judged}):
+        generation = [j for j in judged if j.round == number]
+        if groups and len(groups[-1]) < enough:
+            groups[-1] += generation
+        else:
+            groups.append(generation)
+    if len(groups) > 1 and len(groups[-1]) < enough:
+        last = groups.pop()
+        groups[-1] += last
+    return groups
+
+
+def _no_loss(name: str, change: Change, where: str, level: float, config: GateConfig) -> Check:
+    """Passed unless shown worse, and also then if shown to be within the tolerance."""
+    most = change.loss + normal_quantile(config.level) * change.error
+    passed = change.worse >= level or most <= config.tolerance
+    words = f"{-change.loss:+.1%} accuracy on {where} ({change.pairs} labels)"
+    return Check(name, passed, change.loss, config.tolerance, words)
+
+
+def _each_generation(earlier: Sequence[Judged], config: GateConfig) -> list[Check]:
+    groups = pooled([j for j in earlier if j.new is not None and j.share != 0.5])
+    if len(groups) < 2:
+        return []
+    found = []
+    for group in groups:
+        first, last = group[0].round, max(j.round for j in group)
+        where = f"labels of round {first}" if first == last else f"labels of rounds {first} to {last}"
+        level = FOR_EACH * config.level / len(groups)
+        found.append(_no_loss(f"earlier/round-{first:04d}", accuracy_change(group), where, level, config))
+    return found
+
+
+def _newest(fresh: Sequence[Judged], doubt: float, config: GateConfig) -> Check:
+    """The gain on the newest labels against the doubt about them, in standard errors."""
+    limit = -SHORT * normal_quantile(config.level)
+    change, found = accuracy_change(fresh), gain(fresh)
+    if found is None or change.pairs < FEWEST_FRESH:
+        return Check("newest", True, 0.0, limit, f"too few new labels ({change.pairs}) to compare the versions on")
+    gained = found[0] / found[1]
+    passed = gained - doubt >= limit or gained >= normal_quantile(BEYOND_DOUBT * config.level)
+    words = (
+        f"{-change.loss:+.1%} accuracy on the newest labels ({change.pairs}), a gain of {gained:+.1f} standard errors "
+        f"against {doubt:.1f} of doubt that they are as good as earlier ones"
+    )
+    return Check("newest", passed, gained - doubt, limit, words)
+
+
+def _calibration(judged: Sequence[Judged], config: GateConfig) -> list[Check]:
+    old_P, new_P, share_P = columns(judged)
+    if len(share_P) < 2:
+        return []
+    # How much worse the candidate's claims are, label by label.
+    rise, error = mean_and_error((new_P - share_P).square() - (old_P - share_P).square())
+    shown = rise > normal_quantile(FOR_BRIER * config.level) * error
+    within = rise + normal_quantile(config.level) * error <= BRIER_TOLERANCE
+    place_RP = resamples(len(share_P))
+    rise_R = ece_resampled(new_P, share_P, place_RP) - ece_resampled(old_P, share_P, place_RP)
+    levels = torch.tensor([FOR_ECE * config.level, 1.0 - config.level], dtype=torch.float64)
+    low, high = rise_R.quantile(levels).tolist()
+    before, after = ece(old_P, share_P), ece(new_P, share_P)
+    return [
+        Check(
+            "calibration/brier", not shown or within, rise, BRIER_TOLERANCE,
+            f"Brier score from {brier(old_P, share_P):.3f} to {brier(new_P, share_P):.3f}",
+        ),
+        Check(
+            "calibration/ece", low <= 0 or high <= config.tolerance, after - before, config.tolerance,
+            f"calibration error from {before:.3f} to {after:.3f}",
+        ),
+    ]  # fmt: skip
+
+
+def _figures(judged: Sequence[Judged], side: int) -> Figures | None:
+    *claims, share_P = columns(judged)
+    clear_P = share_P != 0.5
+    if not bool(clear_P.any()):
+        return None
+    claim_P = claims[side]
+    right_P = (claim_P > 0.5) == (share_P > 0.5)
+    return Figures(
+        pairs=len(share_P),
+        accuracy=float(right_P[clear_P].double().mean()),
+        brier=brier(claim_P, share_P),
+        ece=ece(claim_P, share_P),
+    )

@@ -1,0 +1,63 @@
+"""The bar of a planned run keeps the false-alarm probability, and finds a hack sooner than the one for any plan."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.guard.bar import LONGEST_PLAN, planned_bar
+from holdfast.guard.sequential import SequentialTest
+
+ROUNDS, PAIRS, MOST = 6, 16, 48
+
+
+def won(rng: random.Random, rate: float, pairs: int) -> int:
+    return sum(rng.random() < rate for _ in range(pairs))
+
+
+def alarmed(rng: random.Random, bar: float, rates: list[float]) -> int | None:
+    """The round in which a run of this win rate by round is stopped, topping up where the first pairs are lost."""
+    test = SequentialTest(0.05, len(rates), bar)
+    for n, rate in enumerate(rates, start=1):
+        against_reference, wins, asked = won(rng, rate, PAIRS), won(rng, rate, PAIRS), PAIRS
+        if wins < PAIRS / 2:
+            wins, asked = wins + won(rng, rate, MOST - PAIRS), MOST
+        test.record(n, "reference", against_reference, PAIRS - against_reference)
+        test.record(n, "anchor", wins, asked - wins)
+        if test.evidence().alarmed:
+            return n
+    return None
+
+
+def test_runs_in_which_nothing_is_wrong_are_stopped_as_seldom_as_promised() -> None:
+    rng, bar = random.Random(7), planned_bar(0.05, ROUNDS, PAIRS, MOST)
+    stopped = sum(alarmed(rng, bar, [0.5] * ROUNDS) is not None for _ in range(1500))
+    # 5% of 1500 is 75, with a standard error of 8.
+    assert stopped <= 75 + 2.5 * 8.4
+
+
+def test_a_better_policy_is_hardly_ever_stopped() -> None:
+    rng, bar = random.Random(8), planned_bar(0.05, ROUNDS, PAIRS, MOST)
+    assert sum(alarmed(rng, bar, [0.6] * ROUNDS) is not None for _ in range(500)) <= 5
+
+
+def test_a_hack_is_found_sooner_than_with_the_bar_for_any_plan() -> None:
+    rates = [0.6, 0.6, 0.35, 0.35, 0.35, 0.35]
+    found = {}
+    for name, bar in {"planned": planned_bar(0.05, ROUNDS, PAIRS, MOST), "any plan": 20.0}.items():
+        rng = random.Random(9)
+        found[name] = sum((alarmed(rng, bar, rates) or 99) in (3, 4) for _ in range(500)) / 500
+    assert found["planned"] > found["any plan"] + 0.1
+
+
+@pytest.mark.parametrize(("rounds", "pairs"), [(LONGEST_PLAN + 1, 16), (6, 0)])
+def test_without_a_plan_that_can_be_played_it_is_the_bar_for_any_plan(rounds: int, pairs: int) -> None:
+    assert planned_bar(0.05, rounds, pairs, 48) == 20.0
+
+
+def test_it_is_the_same_each_time() -> None:
+    planned_bar.cache_clear()
+    once = planned_bar(0.1, 3, 8, 16)
+    planned_bar.cache_clear()
+    assert planned_bar(0.1, 3, 8, 16) == once

@@ -1,0 +1,190 @@
+"""The evidence against numbers by hand and by numeric integration, its false alarms, and its power."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from holdfast.errors import HoldfastError
+from holdfast.guard.audit import Against
+from holdfast.guard.sequential import SHARES, SequentialTest, log_evidence, start_weight, weight_after
+
+BAR = 20.0
+
+
+def evidence_by_integration(wins: float, losses: float, cells: int = 20000) -> float:
+    """The integral of 12 q (1-q) (2q)^w (2(1-q))^l over (0, 1/2) by Simpson's rule."""
+
+    def at(q: float) -> float:
+        return 12 * q * (1 - q) * (2 * q) ** wins * (2 * (1 - q)) ** losses
+
+    width = 0.5 / cells
+    inner = sum((4 if i % 2 else 2) * at(i * width) for i in range(1, cells))
+    return width / 3 * (at(0.0) + inner + at(0.5))
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------
+
+
+def test_small_cases_by_hand() -> None:
+    # One loss: the integral of 24 q (1-q)^2 is 24 [q^2/2 - 2 q^3/3 + q^4/4] at 1/2 = 11/8.
+    # One win: 24 [q^3/3 - q^4/4] at 1/2 = 5/8.
+    assert math.exp(log_evidence(0, 1)) == pytest.approx(11 / 8)
+    assert math.exp(log_evidence(1, 0)) == pytest.approx(5 / 8)
+    # Two losses: 48 [q^2/2 - q^3 + 3 q^4/4 - q^5/5] at 1/2 = 1.95
+    assert math.exp(log_evidence(0, 2)) == pytest.approx(1.95)
+    assert math.exp(log_evidence(0, 0)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 5), (5, 0), (2.5, 3.5), (14, 34), (30, 30), (40, 110), (200, 180)])
+def test_the_closed_form_is_the_integral(wins: float, losses: float) -> None:
+    assert math.exp(log_evidence(wins, losses)) == pytest.approx(evidence_by_integration(wins, losses), rel=1e-7)
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (3, 4), (10, 2)])
+def test_the_next_pair_is_a_fair_game_at_one_half(wins: int, losses: int) -> None:
+    """The martingale itself, and that ties only lower it."""
+    now, won, lost = (math.exp(log_evidence(wins + i, losses + j)) for i, j in ((0, 0), (1, 0), (0, 1)))
+    assert (won + lost) / 2 == pytest.approx(now)
+    assert 0.6 * won + 0.4 * lost < now
+    assert math.exp(log_evidence(wins + 0.5, losses + 0.5)) < now
+
+
+def test_long_hacked_runs_stay_finite() -> None:
+    test = SequentialTest(0.05, 8)
+    test.record(1, "anchor", 0, 5000)
+    assert math.isfinite(test.evidence().value)
+    assert test.evidence().alarmed
+
+
+@pytest.mark.parametrize("rounds", [1, 8, 50])
+def test_weights_of_all_starts_that_may_come_sum_to_one(rounds: int) -> None:
+    for last in (1, rounds, 3 * rounds):
+        begun = sum(start_weight(s, rounds) for s in range(1, last + 1))
+        assert begun + weight_after(last, rounds) == pytest.approx(1.0)
+
+
+def test_the_mixture_by_hand() -> None:
+    test = SequentialTest(0.05, rounds=2)
+    assert test.evidence().value == pytest.approx(1.0)
+    test.record(1, "anchor", 1, 0)
+    test.record(2, "anchor", 0, 2)
+    # Starts in rounds 1 and 2 weigh 0.45 each, 0.1 is kept for later ones; the reference's fifth has no answers.
+    from_first = math.exp(log_evidence(1, 2))
+    assert test.evidence().anchor == pytest.approx(0.8 * (0.45 * from_first + 0.45 * 1.95 + 0.1))
+    assert test.evidence().reference == pytest.approx(0.2)
+    assert test.evidence().against == "anchor"
+
+
+def test_more_answers_in_a_round_take_the_place_of_the_first() -> None:
+    once, twice = SequentialTest(0.05, 4), SequentialTest(0.05, 4)
+    once.record(1, "anchor", 10, 20)
+    twice.record(1, "anchor", 5, 9)
+    twice.record(1, "anchor", 10, 20)
+    assert once.state() == twice.state()
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------
+
+
+def alarm_round(rates: list[float], pairs: int, rng: torch.Generator, reference_rate: float = 0.5) -> int | None:
+    """The round in which a run alarms in which people prefer the policy to the anchor at these rates."""
+    test = SequentialTest(1 / BAR, len(rates))
+    for round, rate in enumerate(rates, start=1):
+        chances: dict[Against, tuple[float, int]] = {"anchor": (rate, pairs), "reference": (reference_rate, 24)}
+        for against, (chance, count) in chances.items():
+            wins = int((torch.rand(count, generator=rng) < chance).sum())
+            test.record(round, against, wins, count - wins)
+        if test.evidence().alarmed:
+            return round
+    return None
+
+
+@pytest.mark.parametrize(("rounds", "pairs"), [(8, 24), (8, 72), (30, 24)])
+def test_false_alarms_of_whole_runs_are_below_five_per_cent(rounds: int, pairs: int) -> None:
+    """At 1/2 against both, the worst that a healthy run can be."""
+    rng = torch.Generator().manual_seed(rounds + pairs)
+    runs = 600
+    alarms = sum(alarm_round([0.5] * rounds, pairs, rng) is not None for _ in range(runs))
+    assert alarms / runs < 0.05
+
+
+def test_a_run_that_improves_hardly_ever_alarms() -> None:
+    rng = torch.Generator().manual_seed(5)
+    alarms = sum(alarm_round([0.6] * 8, 48, rng, reference_rate=0.7) is not None for _ in range(300))
+    assert alarms / 300 < 0.01
+
+
+@pytest.mark.parametrize(
+    ("rate", "pairs", "within", "power"), [(0.3, 72, 2, 0.88), (0.3, 24, 5, 0.8), (0.2, 72, 1, 0.9)]
+)
+def test_power_after_three_healthy_rounds(rate: float, pairs: int, within: int, power: float) -> None:
+    """The share of hacked runs that alarm within so many rounds of the onset."""
+    rng = torch.Generator().manual_seed(7)
+    rounds = [alarm_round([0.62] * 3 + [rate] * 5, pairs, rng, 0.65) for _ in range(200)]
+    assert sum(r is not None and 3 < r <= 3 + within for r in rounds) / len(rounds) >= power
+
+
+def test_falling_behind_the_reference_alarms_too() -> None:
+    test = SequentialTest(0.05, 8)
+    test.record(1, "reference", 8, 64)
+    assert test.evidence().alarmed
+    assert test.evidence().against == "reference"
+
+
+# --- after an alarm ---------------------------------------------------------------------------------------------
+
+
+def test_spent_evidence_does_not_alarm_again() -> None:
+    test = SequentialTest(0.05, 8)
+    test.record(1, "anchor", 40, 32)
+    test.record(2, "anchor", 10, 62)
+    assert test.evidence().alarmed
+    test.spend()
+    assert test.evidence().value == pytest.approx(weight_after(2, 8))
+    assert not test.evidence().alarmed
+    # What comes later is weighed as it always was.
+    fresh = SequentialTest(0.05, 8)
+    for each in (test, fresh):
+        each.record(3, "anchor", 20, 52)
+    start, later = start_weight(3, 8), math.exp(log_evidence(20, 52))
+    assert test.evidence().anchor == pytest.approx(SHARES["anchor"] * (start * later + weight_after(3, 8)))
+    assert fresh.evidence().anchor > test.evidence().anchor
+
+
+def test_false_alarms_after_a_rollback_are_below_five_per_cent_too() -> None:
+    rng = torch.Generator().manual_seed(11)
+    alarms, runs = 0, 500
+    for _ in range(runs):
+        test = SequentialTest(1 / BAR, 8)
+        test.record(1, "anchor", 5, 67)
+        assert test.evidence().alarmed
+        test.spend()
+        for round in range(2, 9):
+            wins = int((torch.rand(48, generator=rng) < 0.5).sum())
+            test.record(round, "anchor", wins, 48 - wins)
+            if test.evidence().alarmed:
+                alarms += 1
+                break
+    assert alarms / runs < 0.05
+
+
+def test_memory_survives_as_json() -> None:
+    test = SequentialTest(0.05, 8)
+    test.record(1, "anchor", 12, 12)
+    test.spend()
+    test.record(2, "reference", 10.5, 13.5)
+    again = SequentialTest(0.05, 8)
+    again.restore(json.loads(json.dumps(test.state())))
+    assert again.state() == test.state()
+    assert again.evidence() == test.evidence()
+    with pytest.raises(HoldfastError):
+        again.restore({"kind": "sequential", "first": 1, "tallies": {"anchor": [[1, "x", 2]], "reference": []}})
+
+
+def test_an_impossible_false_alarm_rate_is_refused() -> None:
+    with pytest.raises(HoldfastError, match="false-alarm"):
+        SequentialTest(0.0, 8)

@@ -1,0 +1,311 @@
+"""What is made of trials: figures worked out by hand, tables and figures from the result alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_trials import results, trial
+
+from holdfast.config import load_config
+from holdfast.errors import HoldfastError
+from holdfast.lab.experiment import Arm, Cell, Experiment, Plan, Results
+from holdfast.lab.experiments import all_experiments, experiment_named
+from holdfast.lab.experiments.detection import EXPERIMENT as DETECTION
+from holdfast.lab.experiments.efficacy import EXPERIMENT as EFFICACY
+from holdfast.lab.experiments.false_alarms import EXPERIMENT as FALSE_ALARMS
+from holdfast.lab.experiments.gate import EXPERIMENT as GATE
+from holdfast.lab.experiments.overhead import EXPERIMENT as OVERHEAD
+from holdfast.lab.experiments.pitfalls import EXPERIMENT as PITFALLS
+from holdfast.lab.experiments.sweep import KNOBS
+from holdfast.lab.results import figure_of, plain
+from holdfast.lab.scenarios import FLAW_SCENARIOS, NO_KL, flaw_scenarios
+from holdfast.lab.trial import Labels
+from holdfast.worlds.flaws import FLAWS
+
+EXPERIMENTS = all_experiments()
+
+
+def shown(experiment: Experiment, found: Results) -> dict[str, Any]:
+    """The result as it is kept; whatever it is, it can be shown."""
+    result: dict[str, Any] = plain(experiment.analyse(found))
+    for table in experiment.tables(result):
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert all(isinstance(text, str) for row in table.rows for text in row)
+    assert experiment.recommend(result).endswith(".")
+    assert figure_of(experiment, result).startswith("<svg")
+    return result
+
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+def test_all_are_there() -> None:
+    wanted = {"efficacy", "tuning", "detection", "false_alarms", "gate", "pitfalls", "overhead"}
+    assert wanted | {f"sweep-{knob}" for knob in KNOBS} == EXPERIMENTS.keys()
+    with pytest.raises(HoldfastError, match="no experiment 'efficasy'; did you mean efficacy"):
+        experiment_named("efficasy")
+    with pytest.raises(HoldfastError, match="`holdfast lab list` names them all"):
+        experiment_named("xyz")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_arm_of_every_scenario_is_a_config(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    for scenario in experiment.scenarios:
+        for arm in experiment.arms:
+            load_config(None, [*experiment.settings, *arm.overrides, *scenario.overrides])
+    titles = [s.title for s in experiment.scenarios]
+    assert len(set(titles)) == len(titles)
+    assert len({arm.name for arm in experiment.arms}) == len(experiment.arms)
+    assert experiment.question.endswith("?")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("seeds", [0, 1, 2])
+def test_whatever_has_ended_can_be_shown(name: str, seeds: int) -> None:
+    experiment = EXPERIMENTS[name]
+    found = Results(
+        [s.title for s in experiment.chosen()],
+        [a.name for a in experiment.arms],
+        [1000, 1001],
+        {
+            Cell(s.title, a.name, seed): trial([0.1, 0.5, 0.6, 0.2], seed=seed)
+            for s in experiment.chosen()
+            for a in experiment.arms
+            for seed in range(1000, 1000 + seeds)
+        },
+    )
+    json.dumps(shown(experiment, found), allow_nan=False)
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def test_every_flaw_has_two_forms_and_one_default() -> None:
+    assert {s.name for s in FLAW_SCENARIOS} == FLAWS.keys()
+    assert [s.name for s in EFFICACY.chosen()] == list(FLAWS)
+    assert len(EFFICACY.chosen("both")) == 12
+    assert {s.form for s in EFFICACY.chosen("planted")} == {"planted"}
+    assert len(EFFICACY.chosen("emergent", ["verbosity", "keywords"])) == 2
+    with pytest.raises(HoldfastError, match="efficacy has no scenario 'gambling'; it has verbosity, "):
+        EFFICACY.chosen(only=["gambling"])
+
+
+def test_a_flaw_of_ones_own_is_a_scenario_like_any_other() -> None:
+    emergent, planted = flaw_scenarios("Mine", "my dir/mine.py:Mine")
+    config = load_config(None, planted.overrides)
+    assert (config.flaw.name, config.flaw.where, config.flaw.onset) == ("my dir/mine.py:Mine", "reward", 2)
+    assert load_config(None, emergent.overrides).flaw.where == "labels"
+    assert emergent.default
+    assert planted.default
+
+
+def plan(experiment: Experiment = EFFICACY, settings: tuple[str, ...] = ()) -> Plan:
+    return Plan(experiment, experiment.chosen(only=["verbosity"]), (1000, 1001), Path("lab"), settings)
+
+
+def test_the_tuned_arm_gets_the_labels_that_the_guarded_one_spent() -> None:
+    here = plan()
+    assert {cell.arm for cell in here.cells()} == {"bare", "guarded", "guarded again"}
+    tuned = here.cells(later=True)
+    assert [cell.seed for cell in tuned] == [1000, 1001]
+    spent = {Cell(tuned[0].scenario, "guarded", 1000): trial([0.0, 1.0], labels=Labels(2000, 345))}
+    config = here.job(tuned[0], spent).config()
+    assert config.reward.initial_comparisons == 2345
+    assert config.guard.mode == "off"
+
+
+def test_arms_take_turns() -> None:
+    order = [cell.arm for cell in plan().cells()]
+    assert order == ["bare", "guarded", "guarded again", "guarded again", "guarded", "bare"]
+
+
+def test_equal_settings_share_a_directory_and_others_do_not() -> None:
+    here = plan()
+    guarded, again, bare = (
+        here.job(Cell("verbosity, emergent", a, 1000)) for a in ("guarded", "guarded again", "bare")
+    )
+    assert len({guarded.path, again.path, bare.path}) == 3
+    assert again.again
+    # A default written out is the same run, whichever experiment asks for it.
+    other = replace(EFFICACY, name="other", arms=(Arm("same thing", ("kl.beta=0.05",)),))
+    same = Plan(other, here.scenarios, (1000,), here.runs).job(Cell("verbosity, emergent", "same thing", 1000))
+    assert same.path == guarded.path
+    assert plan(settings=("run.rounds=3",)).job(Cell("verbosity, emergent", "bare", 1000)).path != bare.path
+
+
+def test_what_a_scenario_sets_holds_for_every_arm() -> None:
+    experiment = replace(EFFICACY, scenarios=(NO_KL,), arms=(Arm("bare", ("kl.beta=1.0",)),))
+    job = Plan(experiment, experiment.scenarios, (1,), Path("lab")).job(Cell(NO_KL.title, "bare", 1))
+    assert (job.config().kl.controller, job.config().kl.beta) == ("fixed", 0.0)
+
+
+def test_a_flaw_that_was_edited_is_another_trial(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("one")
+    experiment = replace(EFFICACY, scenarios=tuple(flaw_scenarios("Mine", f"{file}:Mine")))
+    here = Plan(experiment, experiment.chosen(), (1,), tmp_path)
+    cell = Cell("Mine, planted", "bare", 1)
+    first = here.job(cell).path
+    assert here.job(cell).path == first
+    file.write_text("two")
+    assert here.job(cell).path != first
+
+
+# --- what each of them finds --------------------------------------------------------------------------------------
+
+
+def test_efficacy() -> None:
+    found = results(
+        {
+            ("s", "bare", 0): trial([0.0, 0.5, 0.1], 0),
+            ("s", "bare", 1): trial([0.0, 0.7, 0.2], 1),
+            ("s", "guarded", 0): trial([0.0, 0.4, 0.5], 0, rollbacks=[{}]),
+            ("s", "guarded", 1): trial([0.0, 0.8, 0.6], 1),
+            ("s", "tuned", 0): trial([0.0, 0.3, 0.3], 0),
+            ("s", "guarded again", 1): trial([0.0, 0.8, 0.65], 1),
+        }
+    )
+    result = shown(EFFICACY, found)
+    # Seed 0 ends at .5, the bare best; seed 1 at .6, below the bare best of .7 and .2 below its own peak of .8.
+    assert [pair["reaches_best"] for pair in result["pairs"]] == [True, False]
+    assert [pair["kept_peak"] for pair in result["pairs"]] == [True, False]
+    assert result["reaches_best"]["mean"] == 0.5
+    assert result["differences"]["bare"]["mean"] == pytest.approx((0.4 + 0.4) / 2)
+    assert result["differences"]["tuned"]["mean"] == pytest.approx(0.2)
+    assert result["differences"]["guarded again"]["mean"] == pytest.approx(-0.05)
+    assert result["arms"]["s"]["guarded"]["rollbacks"] == 1
+    assert result["arms"]["s"]["bare"]["curve"] == {"steps": [0, 2, 4], "gold": pytest.approx([0.0, 0.6, 0.15])}
+    assert result["costs"]["bare"]["labels"] == 120
+    assert "in 50% of 2 pairs" in EFFICACY.recommend(result)
+
+
+def test_detection() -> None:
+    hacked = [0.0, 1.0, 0.8, 0.5, 0.3]  # falls in round 2
+    found = results(
+        {
+            ("s", "watched", 0): trial(hacked, 0, verdicts={1: "healthy", 2: "watch", 3: "hacking", 4: "hacking"}),
+            ("s", "watched", 1): trial(hacked, 1, verdicts={4: "watch"}),
+            ("s", "watched", 2): trial(hacked, 2, verdicts={1: "hacking"}),
+            ("s", "watched", 3): trial([0.0, 0.5, 1.0, 1.0, 0.7], 3, verdicts={}),  # falls in the last round
+            ("s", "watched", 4): trial([0.0, 0.5, 0.6, 0.7, 0.8], 4, verdicts={2: "hacking"}),  # healthy
+        }
+    )
+    result = shown(DETECTION, found)
+    assert [(run["onset"], run["called"], run["delay"]) for run in result["runs"]] == [
+        (2, 3, 1), (2, None, None), (2, 1, -1), (4, None, None), (None, 2, None),
+    ]  # fmt: skip
+    assert (result["hacked"], result["too_late_to_judge"]) == (4, 1)
+    assert (result["before_the_onset"], result["never_called"]) == (1, 1)
+    assert result["soon"]["mean"] == pytest.approx(2 / 3)
+    assert result["median_delay"] == 0
+
+
+def test_false_alarms() -> None:
+    rising = [0.0, 0.3, 0.5]
+    found = results(
+        {
+            ("no flaw", "default", 0): trial(rising, 0, verdicts={1: "healthy", 2: "watch"}),
+            ("no flaw", "default", 1): trial(rising, 1, verdicts={1: "hacking"}, sentences={1: "why"}),
+            ("no flaw", "default", 2): trial([0.0, 0.5, 0.2], 2, verdicts={2: "hacking"}),  # it was hacked
+            ("no flaw", "default", 3): trial([0.0, 0.02, 0.05], 3),  # gold does not rise
+            ("no flaw", "default", 4): trial(rising, 4, proxy=[0.4, 0.3, 0.2, 0.1]),  # the proxy falls
+        }
+    )
+    result = shown(FALSE_ALARMS, found)
+    assert [run["healthy"] for run in result["runs"]] == [True, True, False, False, False]
+    assert (result["false_alarms"]["mean"], result["false_alarms"]["count"]) == (0.5, 2)
+    assert result["watch"] == pytest.approx(0.25)
+
+
+def judged(round: int, accepted: bool, before: float, after: float) -> dict[str, Any]:
+    return {
+        "round": round, "version": round, "accepted": accepted, "reason": "",
+        "before": {"accuracy": before, "ece": 0.1}, "after": {"accuracy": after, "ece": 0.05},
+        "harmful": after < before,
+    }  # fmt: skip
+
+
+def test_gate() -> None:
+    found = results(
+        {
+            ("no flaw", "clean", 0): trial(
+                [0.0, 0.5], judged=[judged(2, True, 0.6, 0.7), judged(5, True, 0.7, 0.69), judged(6, False, 0.7, 0.8)]
+            ),
+            # The refresh in round 2 came before the labeller went wrong: it is the clean arm's, over again.
+            ("no flaw", "flipped-40", 0): trial(
+                [0.0, 0.5],
+                judged=[
+                    judged(2, True, 0.6, 0.7), judged(4, True, 0.7, 0.6), judged(5, False, 0.7, 0.5),
+                    judged(6, True, 0.6, 0.65),
+                ],
+            ),
+        }
+    )  # fmt: skip
+    result = shown(GATE, found)
+    assert (result["clean_accepted"]["mean"], result["clean_accepted"]["count"]) == (pytest.approx(2 / 3), 3)
+    assert (result["harmful_accepted"]["mean"], result["harmful_accepted"]["count"]) == (0.5, 2)
+    kind = result["kinds"]["flipped-40"]
+    assert (kind["count"], kind["accepted"], kind["harmful"], kind["harmful_accepted"]) == (3, 2, 2, 1)
+    assert kind["accepted_rightness"]["accuracy_before"] == pytest.approx(0.65)
+    assert kind["refused_rightness"]["accuracy_after"] == pytest.approx(0.5)
+
+
+def test_pitfalls() -> None:
+    found = results(
+        {
+            **{("no flaw", "default", i): trial([0.0, 0.6 + i / 10], i) for i in range(3)},
+            **{("no flaw", "no KL", i): trial([0.0, 0.1 + i / 10], i) for i in range(3)},
+            **{("no flaw", "no rollback", i): trial([0.0, 0.6 + i / 10], i) for i in range(3)},
+        }
+    )
+    result = shown(PITFALLS, found)
+    arms = result["scenarios"]["no flaw"]
+    assert arms["default"]["cost"] is None
+    assert arms["no KL"]["cost"]["mean"] == pytest.approx(0.5)
+    assert arms["no rollback"]["cost"]["mean"] == pytest.approx(0.0)
+    words = PITFALLS.recommend(result)
+    assert "no KL loses" in words
+    assert "no rollback cannot be told apart" in words
+
+
+def test_a_sweep() -> None:
+    experiment = EXPERIMENTS["sweep-beta"]
+    found = results(
+        {
+            **{("no flaw", "0.0", i): trial([0.0, -0.5 + i / 10], i) for i in range(3)},
+            **{("no flaw", "0.05", i): trial([0.0, 0.6 + i / 10], i) for i in range(3)},
+            **{("no flaw", "0.1", i): trial([0.0, 0.6 + i / 10 - 0.1 * (i - 1)], i) for i in range(3)},
+        }
+    )
+    result = shown(experiment, found)
+    assert result["best"] == "0.05"
+    assert result["chance_of_best"]["0.0"] == 0.0
+    assert result["below_the_best"]["0.0"]["mean"] == pytest.approx(1.1)
+    words = experiment.recommend(result)
+    assert words.startswith("Take beta = 0.05: it is best in ")
+    assert "0.1 cannot be told apart from it" in words
+
+
+def test_overhead() -> None:
+    found = results(
+        {
+            ("no flaw", "guarded", 0): trial([], 0, steps=[1, 2], seconds=11.0, cpu_seconds=10.0),
+            ("no flaw", "guarded", 1): trial([], 1, steps=[1, 2], seconds=13.0, cpu_seconds=12.0),
+            ("no flaw", "guarded", 2): trial([], 2, steps=[1, 2], seconds=None),  # cut and resumed
+            ("no flaw", "guarded", 3): trial([], 3, steps=[1], seconds=9.0),  # stopped early
+            **{
+                ("no flaw", "unguarded", i): trial([], i, steps=[1, 2], seconds=10.0, cpu_seconds=10.0)
+                for i in range(4)
+            },
+        }
+    )
+    result = shown(OVERHEAD, found)
+    assert [row["ratio"] for row in result["rows"]] == pytest.approx([1.1, 1.3])
+    assert result["ratio"]["mean"] == pytest.approx(1.2)
+    assert result["cpu_ratio"]["mean"] == pytest.approx(1.1)
+    assert OVERHEAD.workers == 1

@@ -1,0 +1,251 @@
+"""A trial: paired with the other arms of its seed, resumed where it was cut, read where it has ended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import small_run
+from holdfast.errors import HoldfastError
+from holdfast.lab.references import reference_key
+from holdfast.lab.trial import TRIAL_FILE, Job, ended, read_trial, run_trial, summary
+from holdfast.loop import OnlineLoop
+from holdfast.preferences.store import PreferenceStore
+from holdfast.rundir import RunDirectory
+from holdfast.worlds.loading import load_task, load_world
+
+SEED = 5
+SMALL = tuple(
+    f"{name}={value}" for name, value in small_run.SETTINGS.items() if name not in ("run.seed", "run.threads")
+)
+UNGUARDED = (*SMALL, "guard.mode=off")
+
+
+def job(path: Path, *more: str, **changes: Any) -> Job:
+    made = Job((*UNGUARDED, *more), SEED, path, heldout=8, references=path.parent / "references")
+    return replace(made, **changes)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trials")
+
+
+@pytest.fixture(scope="module")
+def one(place: Path) -> Job:
+    """A trial that has ended."""
+    made = job(place / "one")
+    run_trial(made)
+    return made
+
+
+def test_the_measurements_of_a_run(one: Job) -> None:
+    trial = run_trial(one)
+    assert trial.seed == SEED
+    assert trial.steps == [1, 2, 3, 4, 5, 6]
+    assert trial.rounds == [1, 1, 2, 2, 3, 3]
+    assert len(trial.proxy) == len(trial.gold) == len(trial.kl) == 6
+    assert trial.heldout_steps == [0, 2, 4, 6]
+    # Nothing rolls back, so what is delivered is the last round's policy, measured with the same draws.
+    assert trial.delivered == trial.heldout[-1]
+    # 24 at the start, 8 in each of the rounds 2 and 3.
+    assert (trial.labels.training, trial.labels.audit, trial.labels.total) == (40, 0, 40)
+    assert trial.seconds is not None
+    assert trial.seconds > 0
+    assert trial.verdicts == {}
+    assert trial.first_hacking is None
+    assert [row["round"] for row in trial.refreshes] == [2, 3]
+    with PreferenceStore.open(f"sqlite:///{one.path / 'run.db'}") as store:
+        compared = sum(len(s.token_ids or ()) for x in store.labelled() for s in (x.comparison.a, x.comparison.b))
+    lengths = [row["response/length_mean"] for row in small_run.rows_of(one.path / "metrics.jsonl")]
+    assert trial.tokens == pytest.approx(compared + 8 * sum(lengths), abs=1)
+    json.dumps(summary(trial))
+
+
+def test_a_trial_that_has_ended_is_read_and_not_run(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_trial(one)
+    before = small_run.tree_of(one.path)
+    monkeypatch.setattr("holdfast.lab.trial._work", _never)
+    assert run_trial(one) == first
+    assert small_run.tree_of(one.path) == before
+
+
+def _never(*args: object) -> None:
+    raise AssertionError("it had ended")
+
+
+def test_the_shared_reference_is_the_one_that_the_run_would_have_trained(one: Job, place: Path) -> None:
+    alone = job(place / "alone", references=None)
+    run_trial(alone)
+    different = small_run.differences(small_run.result_of(one.path), small_run.result_of(alone.path))
+    assert different == []
+
+
+def test_arms_of_a_seed_are_paired(one: Job, place: Path) -> None:
+    """Same reference, same first comparisons with the same labels, same held-out prompts; then they part."""
+    other = job(place / "other", "kl.controller=fixed", "kl.beta=0.5")
+    trials = [run_trial(one), run_trial(other)]
+    assert trials[0].heldout[0] == trials[1].heldout[0]
+    assert trials[0].heldout[1:] != trials[1].heldout[1:]
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert (one.path / "reference" / name).read_bytes() == (other.path / "reference" / name).read_bytes()
+    labelled = []
+    for path in (one.path, other.path):
+        with PreferenceStore.open(f"sqlite:///{path / 'run.db'}") as store:
+            labelled.append([x for x in store.labelled() if x.comparison.round == 0])
+    assert len(labelled[0]) == 24
+    assert labelled[0] == labelled[1]
+    assert len(list((place / "references").iterdir())) == 1
+
+
+def test_the_same_arm_again_has_other_labels_and_the_same_reference(one: Job, place: Path) -> None:
+    again = run_trial(job(place / "again", again=True))
+    first = run_trial(one)
+    assert again.heldout[0] == first.heldout[0]
+    assert again.proxy != first.proxy
+
+
+def test_a_reference_follows_from_texts_model_and_seed_alone(place: Path) -> None:
+    def key(*more: str) -> str:
+        config = job(place / "x", *more).config()
+        return reference_key(config, load_task(config, load_world(config)))
+
+    same = [key(), key("kl.beta=0.3"), key("reward.members=3"), key("flaw.name=verbosity", "flaw.where=labels")]
+    assert len(set(same)) == 1
+    others = [key("sft.lr=0.01"), key("policy.hidden=32"), key("world.options={prompts = 65, demonstrations = 64}")]
+    assert len({*same, *others}) == 4
+
+
+class Cut(Exception):
+    """As if the process had been killed."""
+
+
+def cut_after(steps: int) -> Callable[[OnlineLoop], None]:
+    whole = OnlineLoop.step
+
+    def step(self: OnlineLoop) -> None:
+        if self.position.step == steps:
+            raise Cut
+        whole(self)
+
+    return step
+
+
+def test_a_trial_that_was_cut_goes_on_and_ends_the_same(one: Job, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = job(place / "cut")
+    with monkeypatch.context() as patch:
+        patch.setattr(OnlineLoop, "step", cut_after(3))
+        with pytest.raises(Cut):
+            run_trial(cut)
+    assert not ended(cut.path)
+    resumed = run_trial(cut)
+    unbroken = run_trial(one)
+    # The clock of a run that was cut says nothing.
+    assert (resumed.seconds, resumed.cpu_seconds) == (None, None)
+    assert replace(resumed, seconds=unbroken.seconds, cpu_seconds=unbroken.cpu_seconds) == unbroken
+
+
+def test_a_trial_cut_before_it_had_a_manifest_begins_anew(place: Path) -> None:
+    early = job(place / "early", "run.rounds=1")
+    early.path.mkdir()
+    (early.path / "config.toml").write_text("[run]\n")
+    assert run_trial(early).heldout_steps == [0, 2]
+
+
+def test_another_trials_directory_is_left_alone(one: Job, place: Path) -> None:
+    before = small_run.tree_of(one.path)
+    for other in (job(one.path, "kl.beta=0.5"), job(one.path, labels="always-left")):
+        with pytest.raises(HoldfastError, match="holds a trial with other settings; remove it or give another --runs"):
+            run_trial(other)
+    foreign = place / "foreign"
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("mine")
+    with pytest.raises(HoldfastError, match="is not empty"):
+        run_trial(job(foreign))
+    assert (foreign / "notes.txt").read_text() == "mine"
+    assert small_run.tree_of(one.path) == before
+
+
+def test_a_world_without_gold_cannot_be_measured(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a\nb\n")
+    blind = Job((*UNGUARDED, "world.name=files", f"data.prompts={prompts}"), 1, tmp_path / "trial")
+    with pytest.raises(HoldfastError, match="knows no gold score"):
+        run_trial(blind)
+    assert not blind.path.exists()
+
+
+def test_events_become_measurements(one: Job, tmp_path: Path) -> None:
+    """What the guard writes, as it writes it, added to a finished trial."""
+    copy = tmp_path / "copy"
+    shutil.copytree(one.path, copy)
+    events = [
+        {"event": "audit", "round": 1, "reference_pairs": 8},
+        {"event": "verdict", "round": 1, "level": "healthy", "sentence": "fine", "evidence": {}},
+        {"event": "verdict", "round": 2, "level": "hacking", "sentence": "longer", "evidence": {}},
+        {"event": "action", "round": 2, "rung": "tighten", "before": {"beta": 0.1}, "after": {"beta": 0.2}},
+        {"event": "rollback", "round": 2, "to": "round-0001", "step_from": 4, "step_to": 2},
+        {"event": "gate", "round": 2, "accepted": False, "reason": "worse", "version": 2},
+        {"event": "verdict", "round": 3, "level": "hacking", "sentence": "again", "evidence": {}},
+        {"event": "stopped", "round": 3, "reason": "three times"},
+    ]
+    with (copy / "events.jsonl").open("a") as file:
+        for event in events:
+            file.write(json.dumps({"step": 4, "time": "now", **event}) + "\n")
+    trial = read_trial(copy)
+    assert trial.verdicts == {1: "healthy", 2: "hacking", 3: "hacking"}
+    assert trial.sentences[2] == "longer"
+    assert trial.first_hacking == 2
+    assert trial.rollbacks == [{"step": 4, "round": 2, "to": "round-0001", "step_from": 4, "step_to": 2}]
+    assert trial.gates[-1] == {"step": 4, "round": 2, "accepted": False, "reason": "worse", "version": 2}
+    assert trial.audits[0]["reference_pairs"] == 8
+    assert trial.stopped == "three times"
+
+
+def test_audit_labels_are_counted_apart(one: Job, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(one.path, copy)
+    with PreferenceStore.open(f"sqlite:///{copy / 'run.db'}") as store:
+        item = store.labelled()[0]
+        audited = replace(item.comparison, id="concierge-5/audit-r0001-00000")
+        store.add_comparisons([audited])
+        store.add_labels([replace(item.labels[0], comparison_id=audited.id)])
+    trial = read_trial(copy)
+    assert (trial.labels.training, trial.labels.audit) == (40, 1)
+
+
+def test_without_held_out_answers_only_the_clock_is_of_use(place: Path) -> None:
+    timed = run_trial(job(place / "timed", "run.rounds=1", heldout=0))
+    assert timed.heldout == []
+    assert timed.delivered != timed.delivered
+    assert summary(timed)["delivered"] is None
+    assert timed.seconds is not None
+
+
+def test_the_key_does_not_depend_on_the_directory(one: Job) -> None:
+    assert RunDirectory.open(one.path).key == f"concierge-{SEED}"
+    assert (one.path / TRIAL_FILE).is_file()
+
+
+def test_a_trial_may_leave_its_weights_behind(place: Path) -> None:
+    light = job(place / "light", "run.rounds=1", keep_weights=False)
+    first = run_trial(light)
+    assert {p.name for p in light.path.iterdir() if p.is_dir()} == set()
+    assert run_trial(light) == first
+
+
+def test_wrong_labels_reach_the_store(place: Path) -> None:
+    left = job(place / "left", "run.rounds=4", labels="always-left")
+    run_trial(left)
+    with PreferenceStore.open(f"sqlite:///{left.path / 'run.db'}") as store:
+        late = [x.share_a for x in store.labelled() if x.comparison.round == 4]
+        early = [x.share_a for x in store.labelled() if x.comparison.round < 4]
+    assert len(late) == 8
+    assert set(late) == {1.0}
+    assert 0.0 in early

@@ -1,0 +1,113 @@
+"""What the command line says of the guard: while a run goes on, and at its end."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_guard import write_guarded_run
+from fake_run import write_fake_run
+from rich.console import Console
+
+from holdfast.cli.session import notes, rounds_audited, show_result
+from holdfast.cli.watching import StopRequest, Watch
+from holdfast.config import load_config
+from holdfast.config.schema import AuditConfig
+
+
+def watched(terminal: bool) -> tuple[Watch, io.StringIO]:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=80, highlight=False)
+    return Watch(StopRequest(), console), out
+
+
+def test_words_are_printed_as_they_are() -> None:
+    watch, out = watched(terminal=False)
+    watch.say("round 3  healthy [bold]people[/bold] :smile: " + "word " * 30)
+    assert out.getvalue().startswith("round 3  healthy [bold]people[/bold] :smile: word")
+    assert out.getvalue().count("\n") == 1
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    watch, out = watched(terminal=True)
+    watch.say("a\x1b[2Jb")
+    assert "\x1b[2J" not in out.getvalue()
+    assert "␛" in out.getvalue()
+
+
+def test_words_come_above_the_bars() -> None:
+    watch, out = watched(terminal=True)
+    watch.begin("ppo", 10)
+    watch.advance(score=1.0)
+    watch.say("round 1  healthy")
+    watch.finish()
+    assert "round 1  healthy" in out.getvalue()
+
+
+@dataclass
+class Run:
+    path: Path
+
+    @property
+    def report_file(self) -> Path:
+        return self.path / "report.html"
+
+
+def shown(run: Path) -> str:
+    out = io.StringIO()
+    show_result(Run(run), Console(file=out, highlight=False, soft_wrap=True, markup=False), False)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_the_result_of_a_guarded_run(tmp_path: Path) -> None:
+    lines = shown(write_guarded_run(tmp_path)).splitlines()
+    assert "verdict                   healthy; 1 rollback" in lines
+    assert "people vs reference       81% (62% to 92%, 24 pairs); the ensemble claims 82%" in lines
+    assert "labels spent              1,184, of which 392 in audits; 808 left for audits" in lines
+
+
+def test_the_result_of_a_run_without_a_guard_is_as_ever(tmp_path: Path) -> None:
+    text = shown(write_fake_run(tmp_path))
+    assert "verdict" not in text
+    assert "gold on held-out prompts" in text
+
+
+def test_the_result_as_json_has_the_guards_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(Run(write_guarded_run(tmp_path)), Console(), True)  # type: ignore[arg-type]
+    document = json.loads(capsys.readouterr().out)
+    assert document["guard"]["verdict"] == "healthy"
+    assert document["guard"]["rollbacks"] == 1
+    assert document["guard"]["reference"]["pairs"] == 24
+
+
+def test_the_end_of_the_table_is_the_policy_that_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(Run(write_guarded_run(tmp_path, stopped=True)), Console(), True)  # type: ignore[arg-type]
+    figures = json.loads(capsys.readouterr().out)["figures"]
+    assert figures["KL to reference"]["end"] < 3.0  # 8 nats were reached in the round that was undone
+    assert figures["gold on held-out prompts"]["end"] > 0.55
+
+
+def said(*settings: str, labeller: Any = "someone") -> str:
+    config = load_config(None, list(settings))
+    return " ".join(notes(SimpleNamespace(config=config, task=SimpleNamespace(labeller=labeller))))  # type: ignore[arg-type]
+
+
+def test_notes_say_what_the_guard_cannot_do() -> None:
+    assert "guard" not in said()
+    assert "The guard only advises" in said("guard.mode=advise")
+    assert "The guard is off" in said("guard.mode=off")
+    assert "nobody answers audits" in said(labeller=None)
+    assert "nobody answers audits" not in said("guard.mode=off", labeller=None)
+    assert "lasts for about 25 of 40 rounds" in said("run.rounds=40")
+    assert "lasts for" not in said("run.rounds=40", "guard.mode=off")
+
+
+def test_for_how_many_rounds_audits_last() -> None:
+    config = AuditConfig()
+    assert rounds_audited(config) == 25
+    assert rounds_audited(replace(config, pairs=0)) == config.budget

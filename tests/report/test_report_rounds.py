@@ -1,0 +1,341 @@
+import pytest
+from fake_guard import SENTENCES, audit_fields, event, guard_events, write_guarded_run
+from fake_run import write_fake_run, write_lines
+
+from holdfast.report.data import RunData, read_run
+from holdfast.report.events import event_lines, refresh_events, refused_events, weight
+from holdfast.report.rounds import MOST_ROWS, ending, round_table, summary
+from holdfast.report.samples import before_and_after
+from holdfast.report.undone import Undone, kept_gold, undone
+from holdfast.report.words import result, status, tiles
+
+
+def run_of(tmp_path, events, metrics=(), gold=()) -> RunData:
+    write_lines(tmp_path / "events.jsonl", events)
+    write_lines(tmp_path / "metrics.jsonl", metrics)
+    write_lines(tmp_path / "gold.jsonl", gold)
+    return read_run(tmp_path)
+
+
+def rolled_back(number, to=3, start=30, stop=40):
+    return event(stop, number, "rollback", to=f"round-{to:04d}", step_from=stop, step_to=start, reason="why")
+
+
+def verdict(number, level="healthy", sentence="no signal is unusual"):
+    return event(10 * number, number, "verdict", level=level, sentence=sentence, evidence={})
+
+
+# ---- the end in one sentence
+
+
+def test_a_run_without_a_guard_has_no_ending_and_no_table(tmp_path):
+    run = read_run(write_fake_run(tmp_path, steps=20))
+    assert ending(run, status(run)) is None
+    assert summary(run) is None
+    assert round_table(run).rows == ()
+    assert not undone(run).spans
+
+
+def test_the_run_as_it_ended(tmp_path):
+    run = read_run(write_guarded_run(tmp_path))
+    end = ending(run, status(run))
+    assert end.level == "healthy"
+    assert end.headline == "Healthy at the end; 1 rollback, in round 4."
+    assert end.evidence.startswith("People preferred the policy to the last good policy in 13 of 24 fresh pairs")
+
+
+def test_a_run_that_stopped_to_ask(tmp_path):
+    run = read_run(write_guarded_run(tmp_path, stopped=True))
+    assert status(run) == "stopped"
+    end = ending(run, status(run))
+    assert end.level == "stopped"
+    assert end.headline == (
+        "Stopped by the guard in round 4 at the policy of round 3; it asks what to do; 1 rollback, in round 4."
+    )
+    assert end.evidence == f"3 rollbacks have not cured it: {SENTENCES[4]}."
+
+
+def test_a_run_with_a_guard_that_only_advises(tmp_path):
+    run = read_run(write_guarded_run(tmp_path, advise=True))
+    assert ending(run, status(run)).headline == "Healthy at the end; no rollback; the guard only advises."
+
+
+FINISHED = {"event": "run_finished"}
+
+
+@pytest.mark.parametrize(
+    ("events", "level", "headline"),
+    [
+        ([verdict(1)], "healthy", "Healthy so far, in round 1; no rollback."),
+        ([verdict(1), verdict(2, "watch"), FINISHED], "watch", "Watch at the end; no rollback."),
+        (
+            [verdict(4, "hacking"), rolled_back(4), FINISHED],
+            "hacking",
+            "Hacking in the last round, which was undone; 1 rollback, in round 4.",
+        ),
+        (
+            [rolled_back(2), rolled_back(4), rolled_back(5), verdict(6), FINISHED],
+            "healthy",
+            "Healthy at the end; 3 rollbacks, in rounds 2, 4 and 5.",
+        ),
+        (
+            [*(rolled_back(n) for n in range(2, 62)), verdict(62), FINISHED],
+            "healthy",
+            "Healthy at the end; 60 rollbacks, the last in round 61.",
+        ),
+        ([event(10, 1, "audit")], "none", "No verdict yet."),
+        ([{"event": "verdict"}], "none", "No verdict at the end; no rollback."),
+        ([{"event": "rollback"}, {"event": "verdict", "level": 3}], "none", None),
+        (
+            [{"event": "stopped"}],
+            "stopped",
+            "Stopped by the guard at its last good policy; it asks what to do; no rollback.",
+        ),
+    ],
+)
+def test_endings(tmp_path, events, level, headline):
+    run = run_of(tmp_path, events)
+    end = ending(run, status(run))
+    assert end.level == level
+    assert headline is None or end.headline == headline
+
+
+def test_a_resumed_run_is_no_longer_stopped(tmp_path):
+    run = run_of(
+        tmp_path, [verdict(4, "hacking"), rolled_back(4), event(40, 4, "stopped"), {"event": "resumed"}, verdict(5)]
+    )
+    assert ending(run, status(run)).headline == "Healthy so far, in round 5; 1 rollback, in round 4."
+
+
+# ---- the table
+
+
+def test_every_round_says_what_was_seen_and_done(tmp_path):
+    table = round_table(read_run(write_guarded_run(tmp_path)))
+    rows = {row.number: row for row in table.rows}
+    assert list(rows) == list(range(1, 9))
+    assert table.in_all == 8
+    assert [row.look for row in table.rows] == [*["healthy"] * 3, "hacking", "healthy", "watch", "healthy", "healthy"]
+    assert [number for number, row in rows.items() if row.undone] == [4]
+    assert rows[1].anchor is None
+    assert (rows[4].reference.rate, rows[4].reference.claimed, rows[4].reference.overclaimed) == ("54%", "91%", True)
+    assert not rows[3].reference.overclaimed
+    said = [deed.words for deed in rows[4].deeds]
+    assert said[2:] == [
+        SENTENCES[4][:1].upper() + SENTENCES[4][1:] + ".",
+        "72 hacked answers labelled beside good ones (labels 1,720 to 1,792).",
+        "Rolled back to the policy of round 3, 10 steps and 2.1 nats undone.",
+        "The policy is held closer to the reference (beta 0.05 to 0.075, kl target 6 to 4.2).",
+        "The ensemble is refreshed in the next round.",
+    ]
+    # The sentence that four actions quote as their reason stands once.
+    assert sum(words.lower().count("41 of 56") for words in said) == 1
+    assert [deed.weight for deed in rows[6].deeds] == ["alarm", "main", "main"]
+    assert rows[6].deeds[0].words.startswith("Refresh refused by the gate: shown worse on the labels of round 2")
+    assert [deed.words for deed in rows[5].deeds] == [
+        "Refreshed to v5: the guard asked for it.",
+        "Gate: not worse on 412 labels of earlier rounds, 69.8% right on the newest against 66.4%.",
+        "No signal is unusual.",
+    ]
+
+
+def test_a_reason_that_is_not_the_verdicts_is_said(tmp_path):
+    (row,) = round_table(run_of(tmp_path, [verdict(4, "hacking"), rolled_back(4)])).rows
+    assert row.deeds[-1].words == "Rolled back to the policy of round 3, 10 steps undone: why."
+
+
+def test_the_table_of_a_long_run_has_its_ends_and_what_happened(tmp_path):
+    events = [verdict(number) for number in range(1, 501)]
+    events += [verdict(200, "watch"), rolled_back(300, 299, 2990, 3000)]
+    table = round_table(run_of(tmp_path, sorted(events, key=lambda row: row["round"])))
+    numbers = [row.number for row in table.rows]
+    assert table.in_all == 500
+    assert len(numbers) == MOST_ROWS
+    assert numbers == sorted(numbers)
+    assert {1, 200, 300, 491, 500} <= set(numbers)
+
+
+def test_many_rollbacks_leave_the_newest_rounds_in_the_table(tmp_path):
+    events = [e for n in range(1, 301) for e in (verdict(n, "hacking"), rolled_back(n, 0, 0, 10 * n))]
+    run = run_of(tmp_path, events)
+    numbers = [row.number for row in round_table(run).rows]
+    assert numbers == [1, *range(300 - MOST_ROWS + 2, 301)]
+    assert undone(run).spans == ((0, 3000),)
+
+
+@pytest.mark.parametrize("kind", ["audit", "verdict", "action", "advice", "rollback", "stopped", "refresh"])
+@pytest.mark.parametrize("value", [None, "words", 3, [1], {"a": 1}, True])
+def test_fields_may_be_absent_or_anything(tmp_path, kind, value):
+    names = (
+        "level",
+        "sentence",
+        "reason",
+        "to",
+        "step_to",
+        "step_from",
+        "kl_undone",
+        "before",
+        "after",
+        "rung",
+        "words",
+    )
+    more = ("evidence", "reliability", "reference_rate", "reference_pairs", "accepted", "gate_reason", "labels", "ece")
+    fields = dict.fromkeys((*names, *more), value)
+    run = run_of(tmp_path, [{"event": kind}, {"round": 1, "event": kind}, event(10, 1, kind, **fields)])
+    for row in event_lines(run.events):
+        assert row.text.endswith((".", "…"))
+    end = ending(run, status(run))
+    assert (end is None) == (kind == "refresh")
+    round_table(run)
+    summary(run)
+    tiles(run)
+
+
+# ---- what was undone
+
+
+def test_stretches_that_touch_are_one():
+    gone = Undone(((30, 40), (60, 70)))
+    assert [step for step in range(80) if gone.covers(step)] == [*range(31, 41), *range(61, 71)]
+    assert not Undone().covers(1)
+
+
+def test_rollbacks_that_go_farther_back_take_more(tmp_path):
+    # 30 -> 40 undone; then from 60 back to 20; 70 -> 80 later
+    events = [rolled_back(4), rolled_back(6, 2, 20, 60), rolled_back(8, 7, 70, 80)]
+    assert undone(run_of(tmp_path, events)).spans == ((20, 60), (70, 80))
+
+
+def test_words_speak_of_the_line_that_was_kept(tmp_path):
+    metrics = [
+        {"step": s, "round": 1 + s // 11, "objective/scores": s / 10, "objective/kl": s / 10} for s in range(1, 21)
+    ]
+    gold = [{"step": s, "split": "heldout", "gold": g} for s, g in ((0, 0.3), (10, 0.6), (20, 0.1), (20, 0.6))]
+    run = run_of(tmp_path, [rolled_back(2, 1, 10, 20)], metrics, gold)
+    assert result(run) == (
+        "Proxy rose from 0.10 to 1.00; gold on held-out prompts rose from 0.30 to 0.60. No refresh. "
+        "KL to reference ended at 1.00 nats."
+    )
+    assert kept_gold(run, "heldout") == [(0, 0.3), (10, 0.6), (20, 0.6)]
+    assert [(row.step, row.gold) for row in run.gold_undone] == [(20, 0.1)]
+    (steps,) = [tile for tile in tiles(run) if tile.label == "Last step"]
+    assert (steps.value, steps.note) == ("20", "2 rounds, 10 steps undone")
+
+
+def test_gold_that_was_not_measured_again_goes_with_its_steps(tmp_path):
+    gold = [{"step": s, "split": "heldout", "gold": g} for s, g in ((0, 0.3), (10, 0.6), (20, 0.1))]
+    run = run_of(tmp_path, [rolled_back(2, 1, 10, 20)], (), gold)
+    assert kept_gold(run, "heldout") == [(0, 0.3), (10, 0.6)]
+
+
+def test_a_run_of_which_nothing_was_kept_says_so(tmp_path):
+    metrics = [{"step": s, "round": 1, "objective/scores": 1.0} for s in range(1, 11)]
+    run = run_of(tmp_path, [rolled_back(1, 0, 0, 10)], metrics)
+    assert result(run) == "10 steps recorded, all of them undone. No refresh."
+
+
+def test_samples_begin_with_the_last_answers_that_were_kept(tmp_path):
+    write_lines(
+        tmp_path / "samples.jsonl",
+        [{"step": s, "round": s // 10, "prompt_index": 0, "prompt": "p", "response": f"at {s}"} for s in (0, 10, 20)],
+    )
+    shown = before_and_after(run_of(tmp_path, [rolled_back(2, 1, 10, 20)]))
+    assert shown.shown == 0
+    assert [moment.label for moment in shown.moments] == ["step 10, after round 1", "step 20, after round 2 (undone)"]
+
+
+# ---- refreshes, figures, events
+
+
+def test_refused_refreshes_do_not_count_and_versions_may_come_again_after_a_rollback(tmp_path):
+    def refresh(step, version, accepted=True):
+        return event(step, step // 10 + 1, "refresh", version=version, accepted=accepted)
+
+    run = run_of(
+        tmp_path, [refresh(10, 2), refresh(20, 3, False), refresh(30, 3), rolled_back(4, 1, 10), refresh(40, 3)]
+    )
+    assert [row.step for row in refresh_events(run)] == [10, 30, 40]
+    assert [row.step for row in refused_events(run)] == [20]
+    assert "3 refreshes, 1 refused by the gate." in result(
+        run_of(tmp_path, [event(0, 0, "x"), *guard_refreshes(refresh)], [{"step": 1, "round": 1}])
+    )
+
+
+def guard_refreshes(refresh):
+    return [refresh(10, 2), refresh(20, 3), refresh(30, 4), refresh(40, 5, False)]
+
+
+def test_the_figures_of_a_guarded_run(tmp_path):
+    found = summary(read_run(write_guarded_run(tmp_path)))
+    assert (found.verdict, found.rollbacks) == ("healthy", 1)
+    assert (found.reference.rate, found.reference.pairs, found.reference.claimed) == (19.5 / 24, 24, 0.82)
+    assert found.audit_labels == 24 + 6 * 48 + 80
+    assert found.audit_labels_left == 1200 - found.audit_labels
+    # 400 at the start, 40 in each of eight rounds, the audits, and 72 answers of the hacked round
+    assert found.labels == 400 + 8 * 40 + found.audit_labels + 72
+
+
+def test_a_rate_is_of_the_last_audit_that_has_one(tmp_path):
+    events = [
+        event(10, 1, "audit", **audit_fields((12, 24, 0.6), None, 5)),
+        event(20, 2, "audit", labels_left=0, labels=0),
+    ]
+    found = summary(run_of(tmp_path, events))
+    assert found.reference.rate == 0.5
+    assert found.anchor is None
+    assert found.audit_labels_left == 0
+
+
+def test_tiles_of_a_guarded_run(tmp_path):
+    shown = {tile.label: (tile.value, tile.note) for tile in tiles(read_run(write_guarded_run(tmp_path)))}
+    assert list(shown)[:4] == [
+        "Verdict",
+        "People against the reference",
+        "Against the last good policy",
+        "Audit labels",
+    ]
+    assert shown["Verdict"] == ("healthy", "1 rollback")
+    assert shown["People against the reference"] == ("81%", "62% to 92% in 24 pairs; ensemble claims 82%")
+    assert shown["Refreshes"][0] == "6"
+    assert shown["Refreshes"][1].startswith("1 refused by the gate; ensemble learnt from ")
+
+
+def test_events_of_the_guard_in_words(tmp_path):
+    lines = [line.text for line in event_lines(run_of(tmp_path, guard_events()).events)]
+    assert (
+        "Audit of 80 labels: people 54% vs reference (24 pairs), 27% vs last good (56); ensemble claims 91% and 78%; "
+        "accuracy 71.0%; ECE 8.0%; 1,000 labels left." in lines
+    )
+    assert f"Verdict hacking: {SENTENCES[4]}." in lines
+    assert (
+        f"Rolled back to the policy of round 3 and ensemble v3, 10 steps and 2.1 nats undone: {SENTENCES[4]}." in lines
+    )
+    assert any(
+        line.startswith("Refresh (1 round since the last refresh) refused by the gate: shown worse") for line in lines
+    )
+    assert any("Gate: not worse on 412 labels" in line for line in lines)
+
+
+def test_what_weighs_in_the_list_of_events(tmp_path):
+    rows = [verdict(1), verdict(2, "watch"), verdict(3, "hacking"), rolled_back(3), event(1, 1, "audit")]
+    rows += [event(1, 1, "refresh", accepted=False), event(1, 1, "refresh", accepted=True), event(1, 1, "stopped")]
+    assert [weight(row) for row in run_of(tmp_path, rows).events] == [
+        *("minor", "main", "alarm", "alarm", "minor", "alarm", "main", "alarm")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "Gate accepted."),
+        ({"accepted": False, "version": 3, "reason": "worse"}, "Gate refused v3: worse."),
+        (
+            {"version": 3, "before": {"newest": {"accuracy": 0.66}}, "after": {"newest": {"accuracy": 0.7}}},
+            "Gate accepted v3 (66.0% right before, 70.0% after).",
+        ),
+        ({"before": {"newest": None}, "after": 3}, "Gate accepted."),
+    ],
+)
+def test_what_the_gate_did_in_words(tmp_path, fields, expected):
+    (line,) = event_lines(run_of(tmp_path, [event(1, 1, "gate", **fields)]).events)
+    assert (line.text, line.weight) == (expected, "minor")

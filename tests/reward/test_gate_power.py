@@ -1,0 +1,54 @@
+"""How often the gate is right, on simulated refreshes: the figures that its documentation gives."""
+
+import pytest
+from simulated_labels import Labels, World, judged
+
+from holdfast.config.schema import GateConfig
+from holdfast.reward.gate import decide
+
+GATE = GateConfig(use=True, tolerance=0.05, level=0.1, failed="keep")
+RUNS = 200
+
+
+def accepted(world: World, labels: Labels) -> float:
+    return sum(decide(judged(world, labels, seed), GATE).accept for seed in range(RUNS)) / RUNS
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(),
+        World(right=0.75, right_on_newest=0.71, gain_on_newest=0.02),
+        World(right=0.66, right_on_newest=0.63, gain_on_newest=0.03),
+        # Members that know little, and learn.
+        World(right=0.62, right_on_newest=0.58, gain_on_newest=0.04),
+        # The ensemble has lost its way on the newest answers, and finds it again.
+        World(right=0.72, right_on_newest=0.55, gain_on_newest=0.10),
+    ],
+)
+def test_clean_refreshes_are_accepted(world: World) -> None:
+    assert accepted(world, Labels()) >= 0.9
+
+
+HARMFUL = {
+    "25% flipped": (World(0.70, 0.68, gain=-0.01, gain_on_newest=-0.02), Labels(flipped=0.25)),
+    "40% flipped": (World(gain=-0.02, gain_on_newest=-0.03), Labels(flipped=0.4)),
+    "40% flipped, a weak model": (World(0.66, 0.64, -0.02, -0.03), Labels(flipped=0.4)),
+    "always left": (World(gain=-0.02, gain_on_newest=-0.03), Labels(always_left=1.0)),
+    "often left": (World(gain=-0.02, gain_on_newest=-0.03), Labels(always_left=0.7)),
+    "loves length": (World(gain=-0.01, gain_on_newest=-0.02, length_learnt=0.7), Labels(loves_length=12.0)),
+    "forgets": (World(gain=-0.06, gain_on_newest=0.0), Labels()),
+}
+
+
+@pytest.mark.parametrize(("world", "labels"), HARMFUL.values(), ids=HARMFUL.keys())
+def test_harmful_refreshes_are_not(world: World, labels: Labels) -> None:
+    assert accepted(world, labels) <= 0.05
+
+
+def test_what_it_cannot_do() -> None:
+    """Members that are right on 58% of labels cannot tell labels that are a quarter wrong; most are refused all the
+    same. A refresh that changes nothing is let in more often than not."""
+    weak = accepted(World(0.62, 0.58, gain=-0.01, gain_on_newest=-0.02), Labels(flipped=0.25))
+    assert 0.02 < weak < 0.25
+    assert 0.6 < accepted(World(0.70, 0.70, 0.0, 0.0), Labels()) < 0.95

@@ -1,0 +1,136 @@
+"""A rollback is a transaction: everything that has to come back does, bit for bit, and nothing that has to stay goes.
+
+The labeller in these runs prefers whatever is not the newest policy, so that every audit goes against the policy.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Point, resume, run_until
+
+import nostalgic
+import small_run
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.cli.main import main
+from holdfast.preferences.store import PreferenceStore
+from holdfast.restoring import differences as parts_that_differ
+from small_run import differences, events_of, result_of, rows_of
+
+GUARD = {
+    "guard__mode": "act",
+    "guard__baseline_batches": "4",
+    "guard__rollbacks": "3",
+    "audit__pairs": "12",
+    "audit__suspicious_pairs": "24",
+    "audit__budget": "500",
+    "run__rounds": "4",
+}
+LAST = "round-0004"
+
+
+@pytest.fixture(scope="module")
+def changes() -> dict[str, str]:
+    return {**GUARD, "world__labeller": nostalgic.SPEC}
+
+
+@pytest.fixture(scope="module")
+def rolled_back(changes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run.run(tmp_path_factory.mktemp("rolled-back"), **changes)
+
+
+def test_the_audit_finds_it_and_the_run_goes_back(rolled_back: Path) -> None:
+    verdicts = [event["level"] for event in events_of(rolled_back, "verdict")]
+    assert verdicts[0] != "hacking"
+    assert "hacking" in verdicts[1:]
+    rollback = events_of(rolled_back, "rollback")[0]
+    assert rollback["to"] == "round-0001"
+    assert rollback["step_to"] == small_run.STEPS
+    assert rollback["kl_undone"] > 0.0
+    assert "people preferred" in rollback["reason"]
+
+
+def test_the_state_is_bit_for_bit_that_of_the_good_checkpoint_but_for_what_was_changed(rolled_back: Path) -> None:
+    store = CheckpointStore(rolled_back / "checkpoints")
+    rollback = events_of(rolled_back, "rollback")[-1]
+    good, after = store.load(rollback["to"]), store.load(f"round-{rollback['round']:04d}")
+    # The remedy is all that differs: the controller was tightened after the return.
+    assert parts_that_differ(good, after) == ["controller"]
+
+
+def test_something_changes_and_is_read_back(rolled_back: Path) -> None:
+    actions = events_of(rolled_back, "action")
+    by_rung = {action["rung"]: action for action in reversed(actions)}  # the first of each
+    assert by_rung["tighten"]["after"]["beta"] == pytest.approx(1.5 * by_rung["tighten"]["before"]["beta"])
+    assert all(action["changed"] for action in actions if action["rung"] in ("tighten", "refresh", "adversarial"))
+    rounds = {event["round"] for event in events_of(rolled_back, "rollback")}
+    refreshed = [e for e in events_of(rolled_back) if e["event"] in ("refresh", "gate") and e["round"] - 1 in rounds]
+    assert refreshed
+    rows = rows_of(rolled_back / "metrics.jsonl")
+    first = next(row for row in rows if row["round"] == min(rounds) + 1)
+    assert first["control/beta"] == by_rung["tighten"]["after"]["beta"]
+
+
+def test_no_label_is_lost(rolled_back: Path) -> None:
+    with PreferenceStore.open(f"sqlite:///{rolled_back / 'run.db'}") as store:
+        ids = [item.comparison.id for item in store.labelled()]
+    rounds = {event["round"] for event in events_of(rolled_back, "rollback")}
+    for number in rounds:
+        assert [i for i in ids if f"/audit-r{number:04d}" in i]
+        assert [i for i in ids if f"/adversarial-r{number:04d}" in i]
+
+
+def test_the_ledger_counts_what_was_spent_and_undone(rolled_back: Path) -> None:
+    ledger = CheckpointStore(rolled_back / "checkpoints").load(LAST).tensors["ledger"]
+    undone = ledger["undone"].bool()
+    events = events_of(rolled_back, "rollback")
+    assert float(ledger["kl_step"][undone].sum()) == pytest.approx(sum(e["kl_undone"] for e in events))
+    rows = rows_of(rolled_back / "metrics.jsonl")
+    assert float(ledger["kl_step"].sum()) == pytest.approx(rows[-1]["objective/kl_cumulative"])
+    assert [row["step"] for row in rows] == list(range(1, 4 * small_run.STEPS + 1))
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point("holdfast.acting:roll_back"),
+        Point("holdfast.acting:roll_back", when="after"),
+        Point("holdfast.collecting:Collecting.collect_adversarial", when="after"),
+        Point("holdfast.overseeing:act", call=4, when="after"),
+        Point("holdfast.checkpoint.store:rename", about="round-0002"),
+    ],
+    ids=["before it", "after it", "adversarial examples labelled", "remedies done", "commit half done"],
+)
+def test_a_killed_rollback_resumes(point: Point, changes: dict[str, str], rolled_back: Path, tmp_path: Path) -> None:
+    run = run_until(tmp_path, point, **changes)
+    resume(run)
+    assert differences(result_of(run, LAST), result_of(rolled_back, LAST)) == []
+
+
+def test_attempts_are_bounded_and_resuming_is_the_answer(changes: dict[str, str], tmp_path: Path) -> None:
+    run = tmp_path / small_run.NAME
+    more: dict[str, Any] = {**changes, "guard__rollbacks": "0"}
+    assert main(small_run.run_arguments(tmp_path, **more)) == 3
+    stopped = events_of(run, "stopped")
+    assert len(stopped) == 1
+    assert not events_of(run, "run_finished")
+    assert (run / "report.html").exists()
+    reached = stopped[0]["round"]
+    main(["resume", str(run)])
+    assert max(event["round"] for event in events_of(run)) > reached
+
+
+def test_advice_touches_nothing(changes: dict[str, str], tmp_path: Path) -> None:
+    run = small_run.run(tmp_path, **{**changes, "guard__mode": "advise"})
+    advice = events_of(run, "advice")
+    assert "rollback" in {event["rung"] for event in advice}
+    assert not events_of(run, "rollback")
+    assert not events_of(run, "action")
+    off = small_run.run(tmp_path / "off", **{**changes, "guard__mode": "off"})
+    assert not events_of(off, "verdict")
+    # Whoever only looks leaves the policy's own draws alone; what the audits taught the ensemble is another matter.
+    first = [json.dumps(row["objective/scores"]) for row in rows_of(run / "metrics.jsonl")][: small_run.STEPS]
+    assert first == [json.dumps(row["objective/scores"]) for row in rows_of(off / "metrics.jsonl")][: small_run.STEPS]
