@@ -229,6 +229,7 @@ def test_a_settled_policy_brings_a_refresh(llama: Path, tmp_path: Path) -> None:
         ppo__lr_decay="0.5",
         refresh__every_rounds="0",
         refresh__on_plateau="true",
+        guard__mode="off",
     )
     (refresh,) = events_of(run, "refresh")
     assert refresh["round"] == 2

@@ -140,13 +140,13 @@ class RefreshConfig:
 class GateConfig:
     """The test that a refreshed ensemble has to pass before it is used."""
 
-    use: bool = setting(True, "test every refresh; false takes each one as it comes")
+    use: bool = setting(False, "test every refresh; false takes each one as it comes")
     tolerance: float = setting(
         0.05, "accuracy that may be lost on held-out labels of an earlier policy generation", low=0.0, high=0.5
     )
     level: float = setting(0.1, "error level of the gate's tests", above=0.0, high=0.5)
     failed: Literal["keep", "join"] = setting(
-        "keep", "what becomes of a version that fails: the old one stays alone, or each score is the mean of both"
+        "keep", "what becomes of a version that fails: the old one stays, or goes half-way to it, weight by weight"
     )
 
 
@@ -200,7 +200,7 @@ class PreferencesConfig:
     """Comparisons and labels."""
 
     url: str = setting("", "database URL; empty keeps run.db in the run directory")
-    per_round: int = setting(150, "comparisons to label in a round", low=0)
+    per_round: int = setting(100, "comparisons to label in a round", low=0)
     selection: Literal["random", "disagreement"] = setting("random", "which candidate pairs are labelled")
     candidates: int = setting(2, "candidate pairs sampled for each one labelled, for selection = disagreement", low=1)
 

@@ -124,7 +124,7 @@ EXPERIMENT = Experiment(
     arms=tuple(
         Arm(
             name,
-            ("guard.mode=advise",),
+            ("guard.mode=advise", "gate.use=true"),
             words,
             labels=name if name in WAYS else HONEST,
             judge_refreshes=True,
