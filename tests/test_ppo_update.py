@@ -23,7 +23,7 @@ def _ppo_config(**changes: Any) -> PPOConfig:
     pinned = {
         "batch": 8, "samples_per_prompt": 1, "advantage": "gae", "epochs": 2, "minibatches": 2, "lr": 1e-2,
         "clip": 0.2, "value_clip": 0.2, "value_coef": 0.1, "gamma": 1.0, "lam": 0.95, "whiten": True,
-        "epoch_kl_stop": 0.0, "max_grad_norm": 1.0,
+        "epoch_kl_stop": 0.0, "max_grad_norm": 1.0, "critic_lr_factor": 1.0,
     }  # fmt: skip
     return PPOConfig(**{**pinned, **changes})
 
@@ -368,6 +368,20 @@ def test_the_critic_learns_its_returns() -> None:
             experience = assign_credit(rollout, rollout.logprobs_BT, values_BT, torch.ones(8), 0.0, ppo.ppo, ppo.kl)
             losses.append(ppo.update(experience, 0.0, 3e-2, _rng())["loss/value_avg"])
         assert losses[-1] < 0.3 * losses[0]
+
+
+@pytest.mark.parametrize("critic", [False, True])
+def test_the_critic_and_nobody_else_learns_faster_by_its_factor(critic: bool) -> None:
+    policy, ppo = _setup(not critic, critic=critic, epochs=1, minibatches=1, critic_lr_factor=5.0)
+    judging = ppo.critic if ppo.critic is not None else policy.value_head
+    assert judging is not None
+    before, before_judging = _weights(policy.lm), _weights(judging)
+    ppo.update(_experience(policy, ppo), 0.1, 1e-3, _rng())
+    # Adam's first step moves a weight by its learning rate, however large the gradient: 1e-3, and 5 times that.
+    policy_moves = max(float((p - before[name]).abs().max()) for name, p in policy.lm.named_parameters())
+    critic_moves = max(float((p - before_judging[name]).abs().max()) for name, p in judging.named_parameters())
+    assert policy_moves == pytest.approx(1e-3, rel=1e-2)
+    assert critic_moves == pytest.approx(5e-3, rel=1e-2)
 
 
 @pytest.mark.parametrize("estimator", ["k2", "k3"])

@@ -309,15 +309,15 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
 
 def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
     """K members on copies of the reference's trunk, each with a head of its own."""
-    fast = config.policy.fast
-    members = [
-        RewardModel(trunk_of(lm), derive_seed(config.run.seed, "reward head", k), fast).to(config.run.device)
-        for k in range(config.reward.members)
-    ]
+
+    def model(name: int | str) -> RewardModel:
+        seed = derive_seed(config.run.seed, "reward head", name)
+        return RewardModel(trunk_of(lm), seed, config.policy.fast, config.reward.pooling).to(config.run.device)
+
+    members = [model(k) for k in range(config.reward.members)]
     ensemble = Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
     if config.reward.halves:
-        seed = derive_seed(config.run.seed, "reward head", "probe")
-        ensemble.probe = RewardModel(trunk_of(lm), seed, fast).to(config.run.device)
+        ensemble.probe = model("probe")
     return ensemble
 
 

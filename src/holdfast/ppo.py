@@ -118,8 +118,13 @@ class PPO:
     ) -> None:
         self.policy, self.critic, self.ppo, self.kl = policy, critic, ppo, kl
         self.temperature, self.max_tokens, self.pad_id = temperature, max_tokens, pad_id
-        self.parameters = [*policy.parameters(), *(critic.parameters() if critic else ())]
-        self.optimiser = torch.optim.AdamW(self.parameters, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+        judging = critic if critic is not None else policy.value_head
+        valuing = list(judging.parameters()) if judging is not None else []
+        acting = [p for p in policy.parameters() if all(p is not other for other in valuing)]
+        self.parameters = [*acting, *valuing]
+        # The critic's group is the second one, where there is a critic: it starts from nothing and learns faster.
+        groups = [{"params": group} for group in (acting, valuing) if group]
+        self.optimiser = torch.optim.AdamW(groups, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         rows = list(range(len(rollout.prompts))) if rows is None else rows
@@ -175,8 +180,8 @@ class PPO:
 
         `batches` of all answers, where there are some already, serve where a minibatch is all answers.
         """
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
+        for group, factor in zip(self.optimiser.param_groups, (1.0, self.ppo.critic_lr_factor), strict=False):
+            group["lr"] = lr * factor
         stats: PolicyStats | None = None
         value_losses, policy_losses, kl_losses, norms = [], [], [], []
         epochs_done = 0

@@ -46,6 +46,19 @@ def test_samples_are_a_row_each(path: Path) -> None:
     ]
 
 
+def test_each_heldout_prompt_may_be_answered_more_than_once(path: Path) -> None:
+    asked: list[str] = []
+
+    def answer(prompts: Sequence[Prompt], seed: int) -> list[Answer]:
+        asked.extend(str(p) for p in prompts)
+        return [Answer(str(10 * n), True) for n in range(len(prompts))]
+
+    GoldObserver(_gold, path, ["1", "2"], 2, answers=2).after_round(5, 1, answer)
+    assert sorted(asked) == ["1", "1", "2", "2"]
+    # 1 + 0, 2 + 10, 1 + 20, 2 + 30: the mean is 66 / 4.
+    assert _rows(path) == [{"step": 5, "round": 1, "split": "heldout", "gold": 16.5, "answers": 4}]
+
+
 def test_after_a_round_heldout_prompts_are_answered_with_one_fixed_seed(path: Path) -> None:
     asked = []
 

@@ -1,4 +1,4 @@
-"""A reward model's head starts as the papers say; its score is read at the last token and nowhere else."""
+"""A reward model's head starts as the papers say; its score is read at the last token or over the answer."""
 
 import pytest
 import torch
@@ -36,6 +36,34 @@ def test_the_score_is_read_at_the_last_token(name: str) -> None:
         hidden_D = model.trunk(input_ids=ids).last_hidden_state[0, -1]
         expected = model.head.weight[0] @ hidden_D + model.head.bias[0]
         assert float(scores_B[i].detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_the_score_may_be_read_from_the_mean_over_the_answer(name: str) -> None:
+    model = RewardModel(trunk_of(build(name)), 5, pooling="mean")
+    scores_B = model(take_rows(PROMPTS, RESPONSES, [0, 1, 2, 3], PAD, "cpu"))
+    for i in range(4):
+        ids = torch.tensor([[*PROMPTS[i], *RESPONSES[i]]])
+        hidden_TD = model.trunk(input_ids=ids).last_hidden_state[0, len(PROMPTS[i]) :]
+        expected = model.head.weight[0] @ hidden_TD.mean(0) + model.head.bias[0]
+        assert float(scores_B[i].detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_mean_over_an_empty_answer_is_the_prompt_s_last_token(fast: bool) -> None:
+    model = RewardModel(trunk_of(build("llama")), 5, fast, pooling="mean")
+    hidden_BD = model.hidden(take_rows([[3, 4], [5]], [[], [6, 7]], [0, 1], PAD, "cpu"))
+    alone_D = model.trunk(input_ids=torch.tensor([[3, 4]])).last_hidden_state[0, -1]
+    torch.testing.assert_close(hidden_BD[0], alone_D, atol=1e-5, rtol=1e-4)
+
+
+def test_both_paths_give_the_mean_the_same_gradients() -> None:
+    lm = build("llama")
+    models = [RewardModel(trunk_of(lm), 5, fast, pooling="mean") for fast in (True, False)]
+    for model in models:
+        model(take_rows(PROMPTS, RESPONSES, [0, 1, 2, 3], PAD, "cpu")).square().sum().backward()
+    for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-4)
 
 
 def test_only_the_last_position_of_a_row_gets_a_gradient() -> None:

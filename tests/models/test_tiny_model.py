@@ -13,7 +13,7 @@ from holdfast.worlds.concierge.facts import FILLERS, TOPICS
 
 @pytest.fixture(scope="module")
 def world() -> Concierge:
-    return Concierge(1, prompts=250, demonstrations=250, heldout=50)
+    return Concierge(1, prompts=250, demonstrations=250, heldout=50, topics=12, most_asked=4)
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,11 @@ import random
 
 import pytest
 
+from holdfast.errors import HoldfastError
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.concierge.facts import FILLERS, TOPICS, asked_topics
 from holdfast.worlds.concierge.gold import gold_score, read_answer
-from holdfast.worlds.concierge.writing import break_sentence, join_asks, write_answer, write_prompts
+from holdfast.worlds.concierge.writing import break_sentence, join_asks, possible_prompts, write_answer, write_prompts
 from holdfast.worlds.protocol import LabellerSettings, Task, World, task_of
 
 KNOWN = {*FILLERS, *(s for t in TOPICS for s in (*t.true, *t.false))}
@@ -33,10 +34,39 @@ def test_prompts_are_unique_and_heldout_ones_apart(world: Concierge) -> None:
     assert not {d.prompt for d in world.demonstrations()} & heldout
 
 
-def test_every_prompt_asks_one_to_four_things(world: Concierge) -> None:
+def test_every_prompt_asks_one_to_three_things(world: Concierge) -> None:
     counts = {len(asked_topics(str(p))) for p in world.prompts()}
-    assert counts == {1, 2, 3, 4}
+    assert counts == {1, 2, 3}
     assert all(str(p).endswith("?") for p in world.prompts())
+
+
+@pytest.mark.parametrize(("topics", "most_asked"), [(8, 3), (12, 4), (5, 2)])
+def test_prompts_and_demonstrations_keep_to_the_chosen_topics(topics: int, most_asked: int) -> None:
+    world = Concierge(3, prompts=100, demonstrations=100, heldout=20, topics=topics, most_asked=most_asked)
+    asked = [asked_topics(str(p)) for p in (*world.prompts(), *world.heldout_prompts())]
+    known = TOPICS[:topics]
+    assert frozenset().union(*asked) == {t.name for t in known}
+    assert max(len(a) for a in asked) == most_asked
+    strange = {s for t in TOPICS[topics:] for s in (*t.true, *t.false)}
+    said = {part.strip() for d in world.demonstrations() for part in d.response.split(".")}
+    assert said & {s for t in known for s in (*t.true, *t.false)}
+    assert not said & strange
+
+
+def test_how_many_prompts_can_be_written() -> None:
+    # 6 openings; 1 of 3 topics in 2 ways, or 2 of 3 in order (6) in 2 x 2 ways: 6 (6 + 24).
+    assert possible_prompts(3, 2) == 180
+    assert len(write_prompts(random.Random(1), 180, topics=TOPICS[:3], most_asked=2)) == 180
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"topics": 13}, {"topics": 3, "most_asked": 3}, {"most_asked": 0}, {"prompts": 0}, {"heldout": -1},
+     {"topics": 3, "most_asked": 2, "prompts": 80, "demonstrations": 0, "heldout": 11}],
+)  # fmt: skip
+def test_a_world_that_cannot_be_written_is_refused(options: dict[str, int]) -> None:
+    with pytest.raises(HoldfastError, match="The concierge world"):
+        Concierge(0, **options)
 
 
 def test_the_same_seed_is_the_same_world_and_another_is_not(world: Concierge) -> None:

@@ -71,7 +71,7 @@ class NoFlaw:
 
 @pytest.fixture(scope="module")
 def world() -> Concierge:
-    return Concierge(0, prompts=400, demonstrations=400, heldout=10)
+    return Concierge(0, prompts=400, demonstrations=400, heldout=10, topics=12, most_asked=4)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ class RunConfig:
 
     seed: int = setting(0, "every random draw of the run follows from this number", low=0)
     rounds: int = setting(8, "rounds of collect, label, refresh, optimise", low=1)
-    steps_per_round: int = setting(10, "PPO steps in a round", low=1)
+    steps_per_round: int = setting(6, "PPO steps in a round", low=1)
     device: str = setting("cpu", "cpu, cuda, or any other torch device")
     threads: int = setting(0, "CPU cores to use; 0 takes all there are", low=0)
 
@@ -93,6 +93,9 @@ class RewardConfig:
     """The reward ensemble and how its scores become one reward."""
 
     members: int = setting(3, "reward models in the ensemble", low=1)
+    pooling: Literal["last", "mean"] = setting(
+        "mean", "what a member's head reads: the state of the answer's last token, or the mean over its tokens"
+    )
     aggregation: Literal["mean", "median", "worst", "uncertainty", "agreement"] = setting(
         "uncertainty", "mean, median, worst case, mean minus lambda times variance, or only what all agree on"
     )
@@ -110,7 +113,7 @@ class RewardConfig:
         False, "train one more model on half of the labels, which the members then do not see, to compare them with"
     )
     margin: float = setting(0.0, "Bradley-Terry margin", low=0.0)
-    label_smoothing: float = setting(0.0, "share of labels assumed wrong by the loss", low=0.0, high=0.49)
+    label_smoothing: float = setting(0.1, "share of labels assumed wrong by the loss", low=0.0, high=0.49)
     centring: float = setting(0.01, "weight of the squared sum of a pair's scores", low=0.0)
     max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", above=0.0)
     standardise_samples: int = setting(128, "reference answers on which members are standardised", low=8)
@@ -133,7 +136,7 @@ class RefreshConfig:
     epochs: int = setting(2, "passes over the replay mix", low=1)
     lr: float = setting(5e-4, "peak learning rate of a refresh", above=0.0)
     warmup_steps: int = setting(5, "updates until the peak", low=0)
-    old_per_new: float = setting(2.0, "older labels replayed for each new one, over all policy generations", low=0.0)
+    old_per_new: float = setting(1.0, "older labels replayed for each new one, over all policy generations", low=0.0)
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,7 @@ class PreferencesConfig:
     """Comparisons and labels."""
 
     url: str = setting("", "database URL; empty keeps run.db in the run directory")
-    per_round: int = setting(100, "comparisons to label in a round", low=0)
+    per_round: int = setting(200, "comparisons to label in a round", low=0)
     selection: Literal["random", "disagreement"] = setting("random", "which candidate pairs are labelled")
     candidates: int = setting(2, "candidate pairs sampled for each one labelled, for selection = disagreement", low=1)
 
@@ -214,12 +217,13 @@ class PPOConfig:
     advantage: Literal["gae", "rloo", "grpo"] = setting("gae", "how credit is assigned")
     epochs: int = setting(3, "passes over a step's answers", low=1)
     minibatches: int = setting(2, "updates in a pass", low=1)
-    lr: float = setting(2e-4, "learning rate after warm-up", above=0.0)
+    lr: float = setting(4e-4, "learning rate after warm-up", above=0.0)
+    critic_lr_factor: float = setting(20.0, "how many times the policy's learning rate the critic's is", above=0.0)
     lr_warmup_steps: int = setting(5, "steps until the full learning rate", low=0)
     lr_decay: float = setting(0.7, "factor each time the policy has settled", above=0.0, high=1.0)
     lr_floor: float = setting(0.1, "the learning rate never falls below this share", low=0.0, high=1.0)
     lr_final: float = setting(
-        1.0,
+        0.2,
         "share of the learning rate left at the run's last step, linearly from 1; 1 for no decay",
         above=0.0,
         high=1.0,

@@ -46,9 +46,12 @@ def scores_of(gold: Gold, prompts: Sequence[Prompt], answers: Sequence[Answer]) 
 class GoldObserver:
     """Scores each step's answers and, after every round, answers to held-out prompts, into gold.jsonl."""
 
-    def __init__(self, gold: Gold, path: Path, heldout: Sequence[Prompt], heldout_count: int = 100) -> None:
+    def __init__(
+        self, gold: Gold, path: Path, heldout: Sequence[Prompt], heldout_count: int = 100, answers: int = 1
+    ) -> None:
         self._gold, self._rows = gold, Rows(path)
-        self._heldout = list(heldout[:heldout_count])
+        # Each prompt as often as it is to be answered: a mean over more answers is a quieter one.
+        self._heldout = list(heldout[:heldout_count]) * answers
 
     def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
         gold = fmean(scores_of(self._gold, prompts, answers))

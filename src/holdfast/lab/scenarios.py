@@ -17,16 +17,16 @@ ONSET = 2
 # flaw -> how much people like it, in gold units; how much a member pays for it; the form that an experiment takes by
 # default. A first choice, from bare runs on seed 0; planted early, while answers still differ enough to find it.
 FLAWS: dict[str, tuple[float, float, str]] = {
-    "verbosity": (0.8, 2.0, EMERGENT),
-    "rare_tokens": (0.8, 2.0, PLANTED),
-    "repetition": (0.8, 2.0, PLANTED),
-    "prompt_echo": (0.8, 2.0, PLANTED),
-    "early_stopping": (0.8, 2.0, EMERGENT),
-    "keywords": (0.8, 2.0, EMERGENT),
+    "verbosity": (0.15, 2.0, EMERGENT),
+    "rare_tokens": (0.15, 2.0, PLANTED),
+    "repetition": (0.15, 2.0, PLANTED),
+    "prompt_echo": (0.15, 2.0, PLANTED),
+    "early_stopping": (0.15, 2.0, EMERGENT),
+    "keywords": (0.15, 2.0, EMERGENT),
 }
 
 # For a flaw of somebody's own.
-LIKED, PAID = 0.8, 2.0
+LIKED, PAID = 0.15, 2.0
 
 PLAIN = Scenario("no flaw")
 NO_KL = Scenario("no flaw, no KL", ("kl.controller=fixed", "kl.beta=0.0"))

@@ -6,7 +6,7 @@ Shapes: B rows, T tokens, D hidden, N response tokens laid end to end.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,19 @@ from holdfast.models.fast.trunk import FastTrunk
 from holdfast.models.policy import ValueHead, turn_off_dropout
 from holdfast.rollout.batches import MicroBatch
 
+Pooling = Literal["last", "mean"]
+
 
 class RewardModel(nn.Module):
-    """score(prompt, response) = w . h(last token) + b, with w ~ N(0, 1/(D+1)) and b = 0 at the start."""
+    """score(prompt, response) = w . h + b, with w ~ N(0, 1/(D+1)) and b = 0 at the start.
 
-    def __init__(self, trunk: Any, head_seed: int, fast: bool = True) -> None:
+    h is the state of the response's last token, or the mean over its tokens.
+    """
+
+    def __init__(self, trunk: Any, head_seed: int, fast: bool = True, pooling: Pooling = "last") -> None:
         super().__init__()
         self.trunk = trunk
+        self.pooling = pooling
         turn_off_dropout(trunk)
         self.fast = FastTrunk.of(trunk) if fast else None
         width = int(trunk.get_input_embeddings().weight.shape[1])
@@ -36,10 +42,13 @@ class RewardModel(nn.Module):
         return self.read(self.hidden(batch))
 
     def hidden(self, batch: MicroBatch) -> Tensor:
-        """hidden_BD: the state of each row's last token, which the head reads."""
+        """hidden_BD: what the head reads of each row."""
+        mean = self.pooling == "mean"
         if self.fast is not None:
-            return self.fast.hidden(batch.to_score)
+            return batch.mean_of(self.fast.hidden(batch.to_pool)) if mean else self.fast.hidden(batch.to_score)
         hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
+        if mean:
+            return batch.mean_of(hidden_BTD[batch.pooled_M].float())
         rows_B = torch.arange(len(batch.rows), device=hidden_BTD.device)
         return hidden_BTD[rows_B, batch.last_B].float()  # type: ignore[no-any-return]
 

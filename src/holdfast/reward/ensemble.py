@@ -208,6 +208,7 @@ class VersionStore:
         document: dict[str, JSON] = {
             "version": ensemble.version,
             "members": len(ensemble.members),
+            "pooling": ensemble.members[0].pooling,
             "labels": ensemble.labels,
             "watermark": ensemble.watermark,
             "round": ensemble.round,
@@ -252,6 +253,9 @@ class VersionStore:
                 f"Reward version {version} has {document['members']} members, "
                 f"but reward.members is {len(ensemble.members)}."
             )
+        pooling = document.get("pooling", "last")
+        if pooling != ensemble.members[0].pooling:
+            raise HoldfastError(f"Reward version {version} was trained with reward.pooling = {pooling!r}; set that.")
         if ("probe" in snapshot.tensors) != (ensemble.probe is not None):
             has = "has" if ensemble.probe is None else "lacks"
             raise HoldfastError(f"Reward version {version} {has} a probe; set reward.halves as it was trained with.")

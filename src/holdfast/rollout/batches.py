@@ -1,6 +1,6 @@
 """Ragged token sequences as micro-batches: packed end to end for the fast path, padded rows for the plain one.
 
-Shapes: B rows, T tokens, N response tokens of a batch laid end to end.
+Shapes: B rows, T tokens, N response tokens of a batch laid end to end, M tokens that a reward is read from, D hidden.
 """
 
 from __future__ import annotations
@@ -51,6 +51,33 @@ class MicroBatch:
         """Packed whole, read out at the last token of each row."""
         rows = [[*p, *r] for p, r in zip(self.prompts, self.responses, strict=True)]
         return Packed.of(rows, [1] * len(rows), self.device)
+
+    @cached_property
+    def pooled(self) -> list[int]:
+        """How many of each row's last tokens a mean is taken over: the response, or the prompt's last token."""
+        return [max(1, len(r)) for r in self.responses]
+
+    @cached_property
+    def to_pool(self) -> Packed:
+        """Packed whole, read out at every token of the response."""
+        rows = [[*p, *r] for p, r in zip(self.prompts, self.responses, strict=True)]
+        return Packed.of(rows, self.pooled, self.device)
+
+    @cached_property
+    def pooled_M(self) -> tuple[Tensor, Tensor]:
+        """Row and column of each of those tokens among the padded rows."""
+        ends = [len(p) + len(r) for p, r in zip(self.prompts, self.responses, strict=True)]
+        columns = [c for end, n in zip(ends, self.pooled, strict=True) for c in range(end - n, end)]
+        return self.pooled_row_M, self._tensor(columns)
+
+    @cached_property
+    def pooled_row_M(self) -> Tensor:
+        return self._tensor([b for b, n in enumerate(self.pooled) for _ in range(n)])
+
+    def mean_of(self, values_MD: Tensor) -> Tensor:
+        """values_BD: the mean of each row's read-outs, which lie end to end."""
+        sums_BD = values_MD.new_zeros(len(self.rows), values_MD.shape[1]).index_add(0, self.pooled_row_M, values_MD)
+        return sums_BD / self._tensor(self.pooled).to(values_MD)[:, None]
 
     @cached_property
     def input_ids_BT(self) -> Tensor:

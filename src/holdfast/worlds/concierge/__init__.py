@@ -1,4 +1,4 @@
-"""The built-in world: guests ask the Harbour Table, a restaurant, one to four things.
+"""The built-in world: guests ask the Harbour Table, a restaurant, one to three things.
 
 Answers are a few sentences that a person can read and judge. Demonstrations are mediocre, labels are noisy, and
 the truth is known, so that what a reward model believes can be held against it.
@@ -9,23 +9,44 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from holdfast.errors import HoldfastError
 from holdfast.preferences.types import Demonstration, Labeller, Prompt
+from holdfast.worlds.concierge.facts import TOPICS
 from holdfast.worlds.concierge.gold import gold_score
-from holdfast.worlds.concierge.writing import write_demonstrations, write_prompts
+from holdfast.worlds.concierge.writing import possible_prompts, write_demonstrations, write_prompts
 from holdfast.worlds.labeller import SimulatedLabeller
 from holdfast.worlds.protocol import LabellerSettings
 
 
 class Concierge:
-    """Prompts, demonstrations and a labeller drawn from the run's seed."""
+    """Prompts, demonstrations and a labeller drawn from the run's seed. More topics make a harder world."""
 
     name = "concierge"
 
-    def __init__(self, seed: int, prompts: int = 4000, demonstrations: int = 4000, heldout: int = 200) -> None:
+    def __init__(
+        self,
+        seed: int,
+        prompts: int = 4000,
+        demonstrations: int = 4000,
+        heldout: int = 200,
+        topics: int = 8,
+        most_asked: int = 3,
+    ) -> None:
+        if not (1 <= most_asked < topics <= len(TOPICS)):
+            raise HoldfastError(
+                f"The concierge world knows {len(TOPICS)} topics; topics has to be at most that, and above most_asked."
+            )
+        count, possible = max(prompts, demonstrations), possible_prompts(topics, most_asked)
+        if prompts < 1 or min(demonstrations, heldout) < 0 or 2 * (count + heldout) > possible:
+            raise HoldfastError(
+                f"The concierge world has no {count + heldout} different prompts about 1 to {most_asked} of {topics} "
+                "topics to choose from; ask for at least one, and for fewer than half of what can be written."
+            )
         rng = random.Random(f"concierge {seed}")
-        self._heldout = write_prompts(rng, heldout)
-        self._prompts = write_prompts(rng, max(prompts, demonstrations), frozenset(self._heldout))
-        self._demonstrations = write_demonstrations(rng, self._prompts[:demonstrations])
+        known = TOPICS[:topics]
+        self._heldout = write_prompts(rng, heldout, topics=known, most_asked=most_asked)
+        self._prompts = write_prompts(rng, count, frozenset(self._heldout), known, most_asked)
+        self._demonstrations = write_demonstrations(rng, self._prompts[:demonstrations], known)
         self._prompts = self._prompts[:prompts]
 
     def prompts(self) -> Sequence[Prompt]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import perm
 
 from holdfast.preferences.types import Demonstration
 from holdfast.worlds.concierge.facts import FILLERS, OPENINGS, TOPICS, Topic
@@ -30,17 +32,29 @@ def join_asks(asks: list[str]) -> str:
     return asks[0] if len(asks) == 1 else ", ".join(asks[:-1]) + " and " + asks[-1]
 
 
-def write_prompt(rng: random.Random) -> str:
-    topics = rng.sample(TOPICS, rng.randint(1, 4))
-    return rng.choice(OPENINGS).format(asks=join_asks([rng.choice(t.asks) for t in topics]))
+def write_prompt(rng: random.Random, topics: Sequence[Topic] = TOPICS, most_asked: int = 4) -> str:
+    asked = rng.sample(topics, rng.randint(1, most_asked))
+    return rng.choice(OPENINGS).format(asks=join_asks([rng.choice(t.asks) for t in asked]))
 
 
-def write_prompts(rng: random.Random, count: int, exclude: frozenset[str] = frozenset()) -> list[str]:
-    """`count` different prompts, none of them in `exclude`."""
+def possible_prompts(topics: int, most_asked: int) -> int:
+    """How many different prompts can be written: an opening, an order of topics, a way to ask about each."""
+    ways = len(TOPICS[0].asks)
+    return len(OPENINGS) * sum(perm(topics, asked) * int(ways**asked) for asked in range(1, most_asked + 1))
+
+
+def write_prompts(
+    rng: random.Random,
+    count: int,
+    exclude: frozenset[str] = frozenset(),
+    topics: Sequence[Topic] = TOPICS,
+    most_asked: int = 4,
+) -> list[str]:
+    """`count` different prompts about one to `most_asked` of the topics, none of them in `exclude`."""
     seen: set[str] = set(exclude)
     prompts: list[str] = []
     while len(prompts) < count:
-        prompt = write_prompt(rng)
+        prompt = write_prompt(rng, topics, most_asked)
         if prompt not in seen:
             seen.add(prompt)
             prompts.append(prompt)
@@ -61,13 +75,13 @@ def break_sentence(rng: random.Random, sentence: str) -> str:
     return " ".join(words)
 
 
-def write_answer(rng: random.Random, prompt: str) -> str:
+def write_answer(rng: random.Random, prompt: str, topics: Sequence[Topic] = TOPICS) -> str:
     """An answer with missing, wrong, unasked, repeated and broken sentences, as often as `STAFF` says."""
     asked = [t for t in TOPICS if any(a in prompt for a in t.asks)]
     asked.sort(key=lambda t: min(prompt.index(a) for a in t.asks if a in prompt))
     sentences = [state(rng, t) for t in asked if rng.random() < STAFF.answers_a_topic]
     while rng.random() < STAFF.adds_unasked:
-        other = state(rng, rng.choice([t for t in TOPICS if t not in asked]))
+        other = state(rng, rng.choice([t for t in topics if t not in asked]))
         sentences.insert(rng.randint(0, len(sentences)), other)
     if not sentences:
         sentences = [state(rng, rng.choice(asked))]
@@ -83,5 +97,7 @@ def write_answer(rng: random.Random, prompt: str) -> str:
     return " ".join(f"{s}." for s in sentences)
 
 
-def write_demonstrations(rng: random.Random, prompts: list[str]) -> list[Demonstration]:
-    return [Demonstration(prompt=p, response=write_answer(rng, p)) for p in prompts]
+def write_demonstrations(
+    rng: random.Random, prompts: list[str], topics: Sequence[Topic] = TOPICS
+) -> list[Demonstration]:
+    return [Demonstration(prompt=p, response=write_answer(rng, p, topics)) for p in prompts]
