@@ -53,7 +53,7 @@ def test_upper_tail_by_hand():
     assert upper_tail(1041, 2001, 0.5) == pytest.approx(upper_tail(1040, 2000, 0.5), rel=0.1)
 
 
-def crowd(seed, honest=8, each=400, overlap=0.3, bad=("left", "random", "long")):
+def crowd(seed, honest=8, each=500, overlap=0.3, bad=("left", "random", "long")):
     """Answers of honest people, right 85% of the time, and of bad ones; an item goes to one person or to two."""
     rng = random.Random(seed)
     names = [f"honest{i}" for i in range(honest)] + list(bad)

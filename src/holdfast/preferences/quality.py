@@ -8,10 +8,10 @@ again, until nobody is left to find.
 
     position    the left side was chosen so often that even a taste of 10 points for a side does not explain it
     length      the longer answer is chosen more (or less) often than by the others, by more than 15 points
-    agreement   the labeller agrees with the others less than they do among themselves, by more than 7 points
+    agreement   the labeller agrees with the others less than they do among themselves, by more than 3 points
     checks      items with known answers: fewer right than an honest 80% makes likely
     speed       most answers came faster than anybody reads
-    drift       the second half agrees with the others less than the first half, by more than 7 points
+    drift       the second half agrees with the others less than the first half, by more than 3 points
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.preferences.agreement import krippendorff_alpha, pairwise, worth
 
 SIDE = 0.1
 LENGTH = 0.15
-AGREEMENT = 0.07
+AGREEMENT = 0.03
 CHECKS_RIGHT = 0.8
 QUICK_SHARE = 0.5
 TESTS = 6
