@@ -41,7 +41,7 @@ ORDER = [
     [("report",)],
     [("assembly",)],
     [("worlds",)],
-    [("loop", "overseeing", "acting", "restoring")],
+    [("loop", "overseeing", "acting", "obeying", "restoring")],
     [("guarding",)],
     [("auditing",)],
     [("collecting",), ("refreshing",), ("ppo",), ("sft",), ("rundir",)],
