@@ -303,13 +303,13 @@ class OnlineLoop:
         if self.fixed_prompts:
             ids = [self.codec.encode_prompt(p) for p in self.fixed_prompts]
             rollout = self.sample(self.policy, ids, generator(self.config.run.seed, "fixed samples"))
-            scores = self.rewarding.score(rollout).mean(0).tolist()
-            for i, (prompt, answer, score) in enumerate(
-                zip(self.fixed_prompts, self.texts(rollout), scores, strict=True)
-            ):
+            scores_KB = self.rewarding.score(rollout)
+            spreads = scores_KB.std(0, unbiased=False).tolist()
+            told = zip(self.fixed_prompts, self.texts(rollout), scores_KB.mean(0).tolist(), spreads, strict=True)
+            for i, (prompt, answer, score, spread) in enumerate(told):
                 self.tracker.sample(
                     at.step, self.round_shown, prompt_index=i, prompt=plain_text(prompt),
-                    response=answer.text, finished=answer.finished, score=score,
+                    response=answer.text, finished=answer.finished, score=score, spread=spread,
                 )  # fmt: skip
             for observer in self.observers:
                 observer.after_samples(at.step, self.round_shown, self.fixed_prompts, self.texts(rollout))

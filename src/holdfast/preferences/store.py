@@ -147,6 +147,13 @@ class PreferenceStore:
             rows = select_in(connection, reading.comparison_query(), comparisons.c.id, answered)
             return list(reading.with_answers(rows, answers, Decoder(), self.weights))
 
+    def ids_with(self, prefix: str, limit: int) -> list[str]:
+        """The first ids that begin with a text, in order."""
+        begins = (comparisons.c.id >= prefix, comparisons.c.id < f"{prefix}\U0010ffff")
+        query = select(comparisons.c.id).where(*begins).order_by(comparisons.c.id).limit(limit)
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
+
     def answered(self, comparison_ids: Sequence[str]) -> set[str]:
         """Which of these comparisons somebody has answered."""
         with self._database.read() as connection:
