@@ -121,7 +121,7 @@ class RunFollower:
             name=str(manifest.get("name") or self.run_dir.resolve().name),
             config=text_of(self.run_dir / "config.toml") or "",
             manifest=manifest,
-            metrics=self._metrics,
+            metrics=self._metrics.copy(),  # whoever looks at it must not see it grow
             events=tuple(self._events.rows),
             gold=gold,
             samples=lineage(self._samples.rows, lambda row: (row.step, row.prompt_index)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.report import events, rounds, words
+from holdfast.report.chart_spec import ChartSpec
 from holdfast.report.charts import line_chart
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.panels import narrow, panels
@@ -21,6 +23,8 @@ from holdfast.web.site import Site
 router = APIRouter(include_in_schema=False)
 
 MOST_ON_TIME_LINE = 80
+MOST_SIGNALS = 9
+ALWAYS = ("Length", "Repeated trigrams", "Rare tokens", "Entropy")
 # Events that a person looks for on the time line; the rest is in the report.
 ON_TIME_LINE = frozenset(
     {
@@ -97,6 +101,7 @@ def draw(run: RunData, site: Site) -> tuple[str, str]:
     """The live part of the page, and the charts for a closer look."""
     shown = panels(run)
     state = words.status(run)
+    signals, others = always_first([*shown.signals, *shown.more_signals])
     live = render(
         "live.html",
         status=state,
@@ -106,12 +111,20 @@ def draw(run: RunData, site: Site) -> tuple[str, str]:
         head=[(line_chart(spec, inline=True), line_chart(narrow(spec), inline=True)) for spec in shown.head],
         audits=[line_chart(spec, inline=True) for spec in shown.audits],
         main=[line_chart(spec, inline=True) for spec in shown.main],
-        signals=[line_chart(spec, inline=True) for spec in shown.signals],
+        signals=[line_chart(spec, inline=True) for spec in signals],
         moments=time_line(run),
         rounds=rounds.round_table(run),
     )
-    rest = [line_chart(spec, inline=True) for spec in (*shown.more, *shown.more_signals)]
+    rest = [line_chart(spec, inline=True) for spec in (*shown.more, *others)]
     return live, render("charts.html", charts=rest)
+
+
+def always_first(signals: Sequence[ChartSpec]) -> tuple[list[ChartSpec], list[ChartSpec]]:
+    """The signals to show at once: the best known ways to fool a reward, then those that moved most; and the rest."""
+    known = [spec for spec in signals if spec.title in ALWAYS]
+    moved = [spec for spec in signals if spec.title not in ALWAYS]
+    room = MOST_SIGNALS - len(known)
+    return [*known, *moved[:room]], moved[room:]
 
 
 @router.get("/")

@@ -7,6 +7,7 @@ Drawing a long run takes seconds; visitors get the last finished picture at once
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from pathlib import Path
 from holdfast.report.data import RunData
 from holdfast.report.following import RunFollower
 
+LOG = logging.getLogger("holdfast.web")
 LOOK_SECONDS = 1.0
 # Of the time between two pictures at most a quarter is spent on drawing, so that the run keeps the machine.
 REST_FACTOR = 3.0
@@ -81,7 +83,8 @@ class LiveRun:
                 began = time.monotonic()
                 try:
                     self._look(draw)
-                except Exception as error:  # noqa: BLE001 (a visitor is told; the thread has nobody to tell)
+                except Exception as error:
+                    LOG.exception("the run could not be drawn; the last picture of it stays")
                     with self._news:
                         self._error = error
                         self._news.notify_all()
