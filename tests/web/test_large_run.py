@@ -22,6 +22,7 @@ from holdfast.web.security import COOKIE
 pytestmark = pytest.mark.slow
 STEPS, PER_ROUND, LABELS = 20_000, 10, 200_000
 SOON_SECONDS = 1.0
+FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
 def write_run(path):
@@ -54,6 +55,12 @@ def write_run(path):
                 file.write(json.dumps({**row, "response": "an answer " * 20, "score": rng.random()}) + "\n")
 
 
+def first_paint(page):
+    """Seconds from the request to the first text on the screen."""
+    page.wait_for_function(FIRST_PAINT)
+    return page.evaluate(FIRST_PAINT) / 1000
+
+
 def write_labels(url):
     with PreferenceStore.open(url) as store:
         queue = LabelQueue(store.database, "run", PeopleConfig(overlap=0.0))
@@ -84,13 +91,14 @@ def test_a_large_run_is_there_at_once(tmp_path, sqlite_url, capsys):
         page = context.new_page()
         page.set_default_timeout(120_000)
         page.goto(server.address + "/")
+        cold_paint = first_paint(page)
+        page.wait_for_selector("#live svg")
         cold = time.perf_counter() - began
         paints = []
         for _ in range(3):
             page.goto(server.address + "/")
-            paints.append(
-                page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? Infinity") / 1000
-            )
+            paints.append(first_paint(page))
+            assert page.locator("#live svg").count() > 10
         html = page.content()
         nexts = []
         for _ in range(3):
@@ -109,7 +117,8 @@ def test_a_large_run_is_there_at_once(tmp_path, sqlite_url, capsys):
         print(f"\n{STEPS:,} steps and {LABELS:,} labels, seconds:")
         print(f"  first paint of the dashboard {min(paints):.2f} to {max(paints):.2f}")
         print(f"  the next pair                {min(nexts):.2f} to {max(nexts):.2f}")
-        print(f"  from the server's start to the first dashboard {cold:.1f}")
+        print(f"  right after the server's start: first paint {cold_paint:.2f}, charts {cold:.1f} after the start")
         print(f"page weight {raw / 1e6:.2f} MB of HTML, {packed / 1e6:.2f} MB as sent")
+    assert cold_paint < SOON_SECONDS
     assert sorted(paints)[1] < SOON_SECONDS
     assert sorted(nexts)[3] < SOON_SECONDS

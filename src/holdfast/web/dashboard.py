@@ -129,8 +129,7 @@ def always_first(signals: Sequence[ChartSpec]) -> tuple[list[ChartSpec], list[Ch
 
 @router.get("/")
 def dashboard(request: Request, visitor: Watching, site: TheSite) -> Response:
-    picture = site.live.picture()
-    return page(request, "dashboard.html", visitor, picture=picture, **_asides(site))
+    return page(request, "dashboard.html", visitor, picture=site.live.picture_soon(), **_asides(site))
 
 
 def _asides(site: Site) -> dict[str, Any]:

@@ -24,6 +24,7 @@ REST_FACTOR = 3.0
 # Nobody has looked for so long: nothing is drawn until somebody does.
 IDLE_SECONDS = 30.0
 LONGEST_WAIT = 60.0
+SOON_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,14 @@ class LiveRun:
             self._news.wait_for(lambda: self._picture or self._error, timeout=LONGEST_WAIT)
             if self._picture is None:
                 raise RuntimeError("the run could not be drawn") from self._error
+            return self._picture
+
+    def picture_soon(self) -> Picture | None:
+        """The newest picture; None if the first one is not there in a moment."""
+        self._looked = time.monotonic()
+        self._wake.set()
+        with self._news:
+            self._news.wait_for(lambda: self._picture or self._error, timeout=SOON_SECONDS)
             return self._picture
 
     def _follow(self, draw: Draw) -> None:

@@ -54,5 +54,5 @@
     }
     setTimeout(look, LOOK_MS);
   }
-  setTimeout(look, LOOK_MS);
+  setTimeout(look, live.dataset.picture === "0" ? 0 : LOOK_MS);
 })();
