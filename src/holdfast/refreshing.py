@@ -181,7 +181,8 @@ class Refreshing:
         # Labels of later rounds are there when this round is done again; they must still be new to the next one.
         watermark = min(self.store.watermark(up_to_round), self.answered.watermark)
         pairs, news = self._pairs([*replayed, *fresh]), set(fresh)
-        if len(pairs) < 2:
+        newer = [pair for pair in pairs if pair.key in news]
+        if not newer:
             return None
         held = list(self.answered.held_out_known(MOST_EARLIER, *known).values())
         trained = [self._some(ids, MOST_EARLIER) for ids in old]
@@ -191,7 +192,7 @@ class Refreshing:
             held_out=self._held_out(up_to_round),
             labels=self.answered.labels(up_to_round),
             watermark=watermark,
-            fresh=[pair for pair in pairs if pair.key in news],
+            fresh=newer,
             fresh_held_out=self._pairs(self.answered.held_out_fresh(MOST_HELD_OUT, *known)),
             earlier=self._pairs(
                 [key for h, t, n in zip(held, trained, shares, strict=True) for key in t[: max(0, n - len(h))]]
