@@ -15,11 +15,13 @@ from holdfast.config import load_config
 from holdfast.config.schema import JudgeConfig, PeopleConfig, QualityConfig
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.preferences import Choice, Comparison, Provenance, Response
+from holdfast.preferences.accounts import AccountStore
 from holdfast.preferences.judge import JudgeLabeller, verdict_of
 from holdfast.preferences.people import TeamLabeller
 from holdfast.preferences.queue import LabelQueue
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.weighing import read_quality
+from web_site import PASSWORD, QUICK
 
 BRIEF = {
     "reward__initial_comparisons": "8", "preferences__per_round": "3", "audit__pairs": "3",
@@ -57,6 +59,9 @@ def test_a_run_waits_for_people_and_goes_on_as_they_answer(place):
 
 def test_the_time_is_up_and_enough_are_answered(place):
     runs, url = place
+    with PreferenceStore.open(url) as store:
+        for name in ("anna", "ben"):  # what one of two people skips is for the other, who does not come
+            AccountStore(store.database, hasher=QUICK).create(name, PASSWORD, "labeller")
     half = iter(range(10_000))
     with people_at_work.answering(
         url, small_run.NAME, choose=lambda lease: "left" if next(half) % 4 else "skip", config=PeopleConfig(skips=9)
