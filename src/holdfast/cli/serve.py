@@ -82,6 +82,8 @@ def listen(args: argparse.Namespace, site: Any) -> int:
     elif args.invite:
         print(f"invitation for one {args.invite}:  {address}/join/{site.accounts.invite(args.invite, 'the server')}")
     sys.stdout.flush()
+    # While a long run is being read and drawn, visitors get their turn more often.
+    sys.setswitchinterval(0.001)
     config = uvicorn.Config(
         create_app(site), log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
     )

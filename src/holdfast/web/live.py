@@ -24,7 +24,7 @@ REST_FACTOR = 3.0
 # Nobody has looked for so long: nothing is drawn until somebody does.
 IDLE_SECONDS = 30.0
 LONGEST_WAIT = 60.0
-SOON_SECONDS = 0.3
+SOON_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
