@@ -69,6 +69,20 @@ def test_undo_flag_and_note_by_form(site):
     assert site.site.store.labelled() == []
 
 
+def test_flags_and_notes_are_seen_by_those_who_watch_and_can_be_taken_back(site):
+    web_site.ask(site.site, web_site.pairs(2))
+    queue = site.site.queue
+    lease = queue.next("labeller")
+    queue.remark("remark-0001", "labeller", lease.token, "flag")
+    queue.remark("remark-0002", "labeller", lease.token, "note", "<i>odd</i> \0 prompt")
+    page = site.as_role("viewer").get("/quality").text
+    assert "Flags and notes" in page
+    assert "&lt;i&gt;odd&lt;/i&gt; ␀ prompt" in page
+    queue.remark("remark-0003", "labeller", lease.token, "unflag")
+    queue.remark("remark-0004", "labeller", lease.token, "note", "")
+    assert "Flags and notes" not in site.as_role("viewer").get("/quality").text
+
+
 def test_differences_are_found_and_nothing_is_lost():
     one, other = differences("the red house is old", "the blue house is very old")
     assert "".join(piece.text for piece in one) == "the red house is old"

@@ -9,8 +9,12 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from holdfast.preferences.accounts import Role
+from holdfast.preferences.judge import prompt_text
+from holdfast.preferences.remarks import read_remarks
 from holdfast.preferences.requests import ACTIONS, Action, checked
+from holdfast.preferences.types import Comparison
 from holdfast.preferences.weighing import read_quality
+from holdfast.report.text import clip
 from holdfast.web.pages import page
 from holdfast.web.security import Owning, OwningForm, TheSite, Watching
 
@@ -112,4 +116,16 @@ def quality(request: Request, visitor: Watching, site: TheSite) -> Response:
     found = read_quality(site.store.database, site.run.key, site.config.quality)
     names = [labeller.name for labeller in found.labellers]
     pairs = {**found.pairs, **{(b, a): value for (a, b), value in found.pairs.items()}}
-    return page(request, "quality.html", visitor, quality=found, names=names, pairs=pairs, config=site.config.quality)
+    remarks = [
+        (remark, clip(prompt_text(remark.comparison.prompt), 300)[0], *_clipped(remark.comparison))
+        for remark in read_remarks(site.store.database, site.run.key)
+    ]
+    return page(
+        request, "quality.html", visitor, quality=found, names=names, pairs=pairs, config=site.config.quality,
+        remarks=remarks,
+    )  # fmt: skip
+
+
+def _clipped(comparison: Comparison) -> tuple[str, str]:
+    """Both answers, cut to what fits a list."""
+    return clip(comparison.a.text, 600)[0], clip(comparison.b.text, 600)[0]
