@@ -1,16 +1,16 @@
 # make run   sets up .venv and runs the online loop on the built-in world
-# make test  sets up .venv and runs lint, types and tests
+# make test  sets up .venv, gets what the tests need where it may, and runs lint, types and tests
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test lint types tests format clean
+.PHONY: run test lint types tests test-servers format clean
 
 run: $(STAMP)
 	$(BIN)/holdfast run
 
-test: lint types tests
+test: lint types test-servers tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -21,6 +21,14 @@ types: $(STAMP)
 
 tests: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Chromium and a PostgreSQL server for the tests that need them, from Debian's packages where this user may install
+# them. Where not, those tests are skipped and say so; with CI set a skip is a failure.
+test-servers:
+	@command -v chromium >/dev/null && ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium postgresql >/dev/null; } || \
+	  echo "NOTE: Chromium or PostgreSQL is missing and cannot be installed here; tests that need them will be skipped"
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

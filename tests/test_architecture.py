@@ -14,13 +14,21 @@ import pytest
 import torch
 
 import nostalgic
+import people_at_work
 import small_run
 from holdfast.assembly import assemble, controller_of, gather
 from holdfast.config import Config, config_toml, load_config
 from holdfast.config import schema as config_schema
+from holdfast.config.schema import JudgeConfig
+from holdfast.errors import HoldfastError
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.loop import OnlineLoop
 from holdfast.ppo import PPO, NonFiniteStep
+from holdfast.preferences.judge import JudgeLabeller
+from holdfast.preferences.people import TeamLabeller
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import Comparison, Provenance, Response
+from holdfast.preferences.weighing import LabellerWeights
 from holdfast.rundir import RunDirectory
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
@@ -34,14 +42,15 @@ MODULES = {
 # From the top of the house to its foundations. A part imports from itself and from lines below its own, never from
 # its own line or above. What stands in one pair of brackets is one part.
 ORDER = [
-    [("cli",), ("web",)],
+    [("cli",)],
+    [("web",)],
     [("bench",)],
     [("lab",)],
     [("export",)],
     [("report",)],
     [("assembly",)],
     [("worlds",)],
-    [("loop", "overseeing", "acting", "restoring")],
+    [("loop", "overseeing", "acting", "obeying", "restoring")],
     [("guarding",)],
     [("auditing",)],
     [("collecting",), ("refreshing",), ("ppo",), ("sft",), ("rundir",)],
@@ -298,6 +307,20 @@ def test_every_setting_is_read_by_something(
     small_run.run(
         tmp_path / "back", run__rounds="3", world__labeller=nostalgic.SPEC, audit__pairs="12", flaw__name="verbosity"
     )
+    turns = iter(range(10_000))
+    choose = lambda lease: "skip" if next(turns) % 5 == 0 else "left"  # noqa: E731
+    with people_at_work.answering(f"sqlite:///{tmp_path / 'people.db'}", "small", choose=choose):
+        people = {**people_at_work.SETTINGS, "people__timeout_minutes": "1.0", "run__rounds": "1"}
+        small_run.run(tmp_path / "people", preferences__url=f"sqlite:///{tmp_path / 'people.db'}", **people)
+    TeamLabeller("people+judge", load_config())._time_is_up(8, 8)
+    judge = JudgeLabeller(JudgeConfig(url="http://127.0.0.1:1/v1", retries=0))
+    with pytest.raises(HoldfastError, match="cannot be reached"):
+        judge.label([a_comparison()])
+    with monkeypatch.context() as patch:
+        patch.setattr(JudgeLabeller, "_complete", lambda self, question: "Verdict: A")
+        judge.label([a_comparison()])
+    with PreferenceStore.open(f"sqlite:///{tmp_path / 'people.db'}") as store:
+        LabellerWeights(store, "small", load_config(None, ["quality.unreliable=weigh"]).quality).update()
     controller_of(load_config(None, ["kl.controller=adaptive"]))
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\nb\n")
@@ -305,6 +328,10 @@ def test_every_setting_is_read_by_something(
     declared = {f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind)}
     assert len(declared) > 80
     assert declared - read_settings == set()
+
+
+def a_comparison() -> Comparison:
+    return Comparison("1", "q", *(Response(text, Provenance("v", 0, 0)) for text in "ab"), round=0)
 
 
 def bad_once(moved: Any) -> Any:

@@ -38,11 +38,15 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
+from holdfast.obeying import Obeying
 from holdfast.ppo import PPO
 from holdfast.preferences.database import check_url
 from holdfast.preferences.formats import read_preferences
+from holdfast.preferences.people import TeamLabeller
+from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import LabelledComparison
+from holdfast.preferences.weighing import LabellerWeights
 from holdfast.randomness import Cursor, Streams, derive_seed, generator
 from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Ensemble, VersionStore
@@ -266,6 +270,7 @@ def assemble(
         loop = build_loop(
             ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
         )
+        connect_people(loop, run)
         if resuming:
             loaded = checkpoints.load_newest(loop.check_restorable)
             loop.restore(loaded.snapshot)
@@ -275,6 +280,22 @@ def assemble(
         else:
             first_ensemble(loop, ingredients, reference_lm, ensemble_from)
         return Assembly(run, loop, stack.pop_all())
+
+
+def connect_people(loop: OnlineLoop, run: RunDirectory) -> None:
+    """Where people or a judge answer: give them the store, and look at the quality of what they say."""
+    labeller, store = loop.collecting.labeller, loop.collecting.store
+    if not isinstance(labeller, TeamLabeller):
+        return
+    weights = LabellerWeights(store, run.key, loop.config.quality)
+
+    def look() -> None:
+        if changed := weights.update():
+            loop.event("label_quality", changed=changed, unreliable=loop.config.quality.unreliable)
+
+    labeller.connect(store, run.key, loop.progress.hold, loop.stop_requested, loop.event)
+    loop.collecting.after_people = look
+    look()
 
 
 def start_afresh(tracker: Tracker, observers: Sequence[Observer]) -> None:
@@ -411,6 +432,7 @@ def build_loop(
         checkpoints=checkpoints,
         progress=progress,
         guarding=guarding_of(config, reference, policy, collecting),
+        obeying=Obeying(RequestStore(store.database, run.key), poll_seconds=config.people.poll_seconds),
         observers=observers,
         stop_requested=stop_requested,
     )  # fmt: skip

@@ -54,7 +54,7 @@ class Auditing:
         sample: Sample,
         rng: torch.Generator,
     ) -> list[AuditPair]:
-        """`count` answered comparisons, or as many as the budget allows; `already` were bought in this round."""
+        """`count` answered comparisons, or as many as the budget allows; `already` were asked for in this round."""
         count = min(count, self.left)
         if count == 0:
             return []
@@ -66,7 +66,7 @@ class Auditing:
             self._comparison(round, already + n, row, (ours, theirs), n, opponent.version) for n, row in enumerate(rows)
         ]
         asked = [c.swap() if swap else c for c, swap in zip(comparisons, swapped, strict=True)]
-        self.collecting.ask(asked)
+        self.collecting.ask(asked, "audit")
         answered = self.collecting.store.labelled_among([c.id for c in asked], self.collecting.store.watermark())
         self.spent += len(answered)
         return self._outcomes(answered, dict(zip([c.id for c in asked], swapped, strict=True)), opponent.against)
@@ -93,8 +93,13 @@ class Auditing:
                 AuditPair(
                     comparison_id=item.comparison.id,
                     against=against,
-                    policy_won=1.0 - item.share_a if swap else item.share_a,
+                    policy_won=damped(1.0 - item.share_a if swap else item.share_a, item.weight),
                     claim=1.0 - claim_a if swap else claim_a,
                 )
             )
         return pairs
+
+
+def damped(share: float, weight: float) -> float:
+    """An outcome as it counts: that of an unreliable labeller is drawn towards a tie, by as much as it weighs less."""
+    return 0.5 + weight * (share - 0.5)

@@ -14,8 +14,19 @@ from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.preferences.selection import select_disagreement, select_random
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Choice, Comparison, Label, Labeller, Prompt, Provenance, Response
+from holdfast.preferences.types import (
+    Choice,
+    Comparison,
+    Label,
+    Labeller,
+    PatientLabeller,
+    Prompt,
+    Provenance,
+    Purpose,
+    Response,
+)
 from holdfast.randomness import Cursor, Streams, generator
+from holdfast.reward.calibration import claims
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.training import Pair, pair_margins
 from holdfast.rollout.sampler import Rollout
@@ -39,6 +50,7 @@ class Collecting:
     ensemble: Ensemble
     config: PreferencesConfig
     cursor: Cursor
+    after_people: Callable[[], None] = lambda: None  # when people have answered: how good are their labels?
 
     def collect(self, round: int, policy: Policy, sample: Sample, streams: Streams, more: float = 1.0) -> int:
         """A round's comparisons from the current policy; returns how many were labelled.
@@ -94,14 +106,24 @@ class Collecting:
         # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
         return self.ask([candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)])
 
-    def ask(self, comparisons: Sequence[Comparison]) -> int:
+    def ask(self, comparisons: Sequence[Comparison], purpose: Purpose = "training") -> int:
         """Store the comparisons, then the labels of those that have none; returns how many are labelled now."""
         self.store.add_comparisons(comparisons)
+        if isinstance(self.labeller, PatientLabeller):
+            self.labeller.gather(comparisons, self._claims(comparisons), purpose)
+            self.after_people()
+            return len(self.store.answered([c.id for c in comparisons]))
         answered = self.store.answered([c.id for c in comparisons])
         waiting = [c for c in comparisons if c.id not in answered]
         labels = self._answers(waiting) if waiting else []
         self.store.add_labels(labels)
         return len(comparisons) - len(waiting) + len({label.comparison_id for label in labels})
+
+    def _claims(self, comparisons: Sequence[Comparison]) -> list[float | None]:
+        """What the ensemble says of them, for people to see after they have answered; nothing before version 1."""
+        if self.ensemble.version == 0:
+            return [None] * len(comparisons)
+        return list(claims(self.ensemble, [self._pair(c) for c in comparisons]).tolist())
 
     def _answers(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
         """What the labeller says, which may be anyone's code."""

@@ -42,6 +42,7 @@ class Orders:
 
     refresh: str = ""  # why the next round refreshes whatever its triggers say
     label_more: float = 1.0  # factor on the next round's comparisons
+    audit: str = ""  # why the next audit asks about as many pairs as in a suspicious round
 
 
 @dataclass
@@ -72,14 +73,19 @@ class Guarding:
         if self.good.round:
             opponents.append(Opponent("anchor", self.anchor, self.good.name))
         pairs: list[AuditPair] = []
+        asked = 0
 
         def buy(count: int, opponent: Opponent) -> None:
-            pairs.extend(self.auditing.buy(round, len(pairs), count, policy, opponent, sample, rng))
+            # Numbered by what was asked: people may leave some unanswered, and their numbers are taken all the same.
+            nonlocal asked
+            pairs.extend(self.auditing.buy(round, asked, count, policy, opponent, sample, rng))
+            asked += count
 
         for opponent in opponents:
             buy(self.audits.pairs, opponent)
         last = opponents[-1]
-        if self._suspicious(pairs, last):
+        wanted, self.orders.audit = bool(self.orders.audit), ""
+        if wanted or self._suspicious(pairs, last):
             buy(self.audits.suspicious_pairs - self.audits.pairs, last)
         return self.guard.judge(pairs, self.auditing.left), pairs
 

@@ -36,6 +36,7 @@ from holdfast.guard.lines import event_line
 from holdfast.guarding import Guarding, Orders
 from holdfast.models.codec import Codec, plain_text
 from holdfast.models.policy import Policy
+from holdfast.obeying import Obeying, obey, stay_paused
 from holdfast.overseeing import begin_guard, keep_good, learn_known, see, watch_over
 from holdfast.ppo import PPO, Experience, NonFiniteStep, assign_credit, response_values
 from holdfast.preferences.types import Prompt
@@ -106,6 +107,7 @@ class OnlineLoop:
     checkpoints: CheckpointStore
     progress: Progress
     guarding: Guarding | None = None
+    obeying: Obeying | None = None
     observers: Sequence[Observer] = ()
     stop_requested: Callable[[], bool] = lambda: False
     ledger: KLLedger = field(default_factory=KLLedger)
@@ -123,6 +125,7 @@ class OnlineLoop:
             self.show_samples()
             self.commit("round-0000")
         begin_guard(self)
+        stay_paused(self)
         self.progress.begin("ppo", max(0, (rounds - self.position.round + 1) * steps - self.position.step_in_round))
         while self.position.round <= rounds and not self.stopped:
             self.round()
@@ -148,13 +151,17 @@ class OnlineLoop:
                 break
             if at.step_in_round < self.config.run.steps_per_round:
                 self.commit_within_round()
+            if self.obeying and self.obeying.ends_round():
+                break
         self.show_samples()
         self.event("round_finished", kl=self.ledger.reference, kl_round=self.ledger.round_total(at.round))
         name = f"round-{at.round:04d}"
+        obey(self)
         watch_over(self, name)
         at.round, at.step_in_round = at.round + 1, 0
         self.commit(name)
         self.stop_if_asked()
+        stay_paused(self)
 
     def step(self) -> None:
         """One PPO batch: sample, score, assign credit, update, account."""
@@ -296,13 +303,13 @@ class OnlineLoop:
         if self.fixed_prompts:
             ids = [self.codec.encode_prompt(p) for p in self.fixed_prompts]
             rollout = self.sample(self.policy, ids, generator(self.config.run.seed, "fixed samples"))
-            scores = self.rewarding.score(rollout).mean(0).tolist()
-            for i, (prompt, answer, score) in enumerate(
-                zip(self.fixed_prompts, self.texts(rollout), scores, strict=True)
-            ):
+            scores_KB = self.rewarding.score(rollout)
+            spreads = scores_KB.std(0, unbiased=False).tolist()
+            told = zip(self.fixed_prompts, self.texts(rollout), scores_KB.mean(0).tolist(), spreads, strict=True)
+            for i, (prompt, answer, score, spread) in enumerate(told):
                 self.tracker.sample(
                     at.step, self.round_shown, prompt_index=i, prompt=plain_text(prompt),
-                    response=answer.text, finished=answer.finished, score=score,
+                    response=answer.text, finished=answer.finished, score=score, spread=spread,
                 )  # fmt: skip
             for observer in self.observers:
                 observer.after_samples(at.step, self.round_shown, self.fixed_prompts, self.texts(rollout))
@@ -342,12 +349,19 @@ class OnlineLoop:
         self.timings[phase] = self.timings.get(phase, 0.0) + time.perf_counter() - start
 
     def commit_within_round(self) -> None:
-        """Save every n steps where the config says so, and whenever the user has asked to stop."""
+        """Save every n steps where the config says so, and whenever somebody has asked for something."""
         at, every = self.position, self.config.checkpoint.every_steps
-        stopping = self.stop_requested()
-        if stopping or (every and at.step_in_round % every == 0):
-            self.commit(f"round-{at.round:04d}-step-{at.step_in_round:04d}")
+        obeyed, stopping = obey(self), self.stop_requested()
+        if obeyed or stopping or (every and at.step_in_round % every == 0):
+            self.commit_now()
         self.stop_if_asked()
+        stay_paused(self)
+
+    def commit_now(self) -> None:
+        """Save where the loop stands within a round, or between two."""
+        at = self.position
+        within = f"round-{at.round:04d}-step-{at.step_in_round:04d}"
+        self.commit(within if at.step_in_round else f"round-{at.round - 1:04d}")
 
     def stop_if_asked(self) -> None:
         """Right after a commit: leave, if the user wants to."""
@@ -358,6 +372,8 @@ class OnlineLoop:
         """Write a checkpoint that holds everything that moves."""
         self.checkpoints.save(name, capture(self))
         keep_good(self)
+        if self.obeying is not None:
+            self.obeying.settle()
 
     def check_restorable(self, snapshot: Snapshot) -> None:
         """Refuse a checkpoint whose version of the ensemble is damaged."""

@@ -46,6 +46,7 @@ def begin_guard(loop: OnlineLoop) -> None:
         rollout = loop.sample(loop.reference, [ids[i] for i in rows], rng)
         views.append(view_of(rollout, rollout.logprobs_BT, loop.rewarding.reward(rollout, rng), {}))
     guard.begin(views)
+    loop.event("baselines", signals=guard.usual())
 
 
 def learn_known(loop: OnlineLoop) -> None:

@@ -180,7 +180,10 @@ class Refreshing:
         replayed = draw_replay(old, round(self.config.old_per_new * len(fresh)), streams["refresh"])
         # Labels of later rounds are there when this round is done again; they must still be new to the next one.
         watermark = min(self.store.watermark(up_to_round), self.answered.watermark)
-        pairs = self._pairs([*replayed, *fresh])
+        pairs, news = self._pairs([*replayed, *fresh]), set(fresh)
+        newer = [pair for pair in pairs if pair.key in news]
+        if not newer:
+            return None
         held = list(self.answered.held_out_known(MOST_EARLIER, *known).values())
         trained = [self._some(ids, MOST_EARLIER) for ids in old]
         shares = even_shares([len(h) + len(t) for h, t in zip(held, trained, strict=True)], MOST_EARLIER)
@@ -189,7 +192,7 @@ class Refreshing:
             held_out=self._held_out(up_to_round),
             labels=self.answered.labels(up_to_round),
             watermark=watermark,
-            fresh=pairs[len(replayed) :],
+            fresh=newer,
             fresh_held_out=self._pairs(self.answered.held_out_fresh(MOST_HELD_OUT, *known)),
             earlier=self._pairs(
                 [key for h, t, n in zip(held, trained, shares, strict=True) for key in t[: max(0, n - len(h))]]
@@ -216,7 +219,8 @@ class Refreshing:
         """Comparisons as tokens, in the order given."""
         items = self.store.labelled_among(comparison_ids, self.answered.watermark)
         by_id = {item.comparison.id: item for item in items}
-        return pairs_of(self.codec, [by_id[key] for key in comparison_ids])
+        # One whose labels have been taken back, or are left out, is not there.
+        return pairs_of(self.codec, [by_id[key] for key in comparison_ids if key in by_id])
 
     def _some(self, comparison_ids: Sequence[str], most: int) -> list[str]:
         """The first few of a round's comparisons from which one member never learns."""

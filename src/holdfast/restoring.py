@@ -48,6 +48,7 @@ def capture(loop: OnlineLoop) -> Snapshot:
             "settled": loop.refreshing.settled,
         },
         "guarding": None if loop.guarding is None else loop.guarding.state(),
+        "obeying": None if loop.obeying is None else loop.obeying.state(),
         "watermark": loop.collecting.store.watermark(),
         "offsets": loop.tracker.offsets(),
     }
@@ -73,6 +74,8 @@ def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
             )
         good = loop.checkpoints.load(state["good"]["name"])
         loop.guarding.restore(state, good.tensors["policy"])
+    if loop.obeying is not None:
+        loop.obeying.restore(document.get("obeying"))
     loop.tracker.rewind(document["offsets"])
     for observer in loop.observers:
         observer.rewind(loop.position.step)
@@ -118,7 +121,7 @@ def _put_back(loop: OnlineLoop, snapshot: Snapshot) -> None:
 
 
 # What a rollback leaves alone: time, files, labels, and the guard's own memory.
-GOES_ON = ("position", "guarding", "watermark", "offsets")
+GOES_ON = ("position", "guarding", "obeying", "watermark", "offsets")
 
 
 def differences(before: Snapshot, now: Snapshot) -> list[str]:

@@ -76,3 +76,12 @@ def test_win_probability_and_accuracy() -> None:
     # Right, wrong, equal: (1 + 0 + 0.5) / 3.
     accuracy = pair_accuracy(torch.tensor([2.0, 1.0, 5.0]), torch.tensor([1.0, 3.0, 5.0]))
     assert accuracy.item() == pytest.approx(0.5)
+
+
+def test_a_pair_of_half_the_weight_has_half_the_say():
+    # -log sigma(1) = 0.3133 and -log sigma(-0.5) = 0.9741; (0.3133 + 0.9741 / 2) / 2 = 0.4002
+    chosen, rejected = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
+    loss = bradley_terry_loss(chosen, rejected, weight_P=torch.tensor([1.0, 0.5]))
+    assert float(loss) == pytest.approx(0.4002, abs=1e-4)
+    whole = bradley_terry_loss(chosen, rejected, centring=0.3, weight_P=torch.ones(2))
+    assert float(whole) == pytest.approx(float(bradley_terry_loss(chosen, rejected, centring=0.3)))

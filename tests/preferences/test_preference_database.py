@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from holdfast.errors import HoldfastError
 from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.database import Database
+from holdfast.preferences.schema import SCHEMA_VERSION
 from holdfast.preferences.store import PreferenceStore
 
 
@@ -208,17 +209,17 @@ def set_version(url: str, version: int) -> None:
 
 def test_a_newer_schema_is_refused(url):
     filled(url).close()
-    set_version(url, 2)
-    with pytest.raises(HoldfastError, match="has schema version 2 and this Holdfast reads version 1"):
+    set_version(url, SCHEMA_VERSION + 1)
+    with pytest.raises(HoldfastError, match="has schema version 3 and this Holdfast reads version 2"):
         PreferenceStore.open(url)
 
 
 def test_a_schema_upgraded_under_an_open_store_stops_its_writes(url):
     with filled(url) as store:
-        set_version(url, 2)
-        with pytest.raises(HoldfastError, match="has schema version 2"):
+        set_version(url, SCHEMA_VERSION + 1)
+        with pytest.raises(HoldfastError, match="has schema version 3"):
             store.add_labels([Label("0", "ben", Choice.B)])
-        set_version(url, 1)
+        set_version(url, SCHEMA_VERSION)
         assert store.counts().labels == 1
 
 

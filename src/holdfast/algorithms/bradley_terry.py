@@ -28,6 +28,7 @@ def bradley_terry_loss(
     label_smoothing: float = 0.0,
     centring: float = 0.0,
     share_P: Tensor | None = None,
+    weight_P: Tensor | None = None,
 ) -> Tensor:
     """The mean negative log-likelihood of the preferences, with optional margin, smoothing and centring.
 
@@ -37,7 +38,8 @@ def bradley_terry_loss(
     The margin is that of Llama 2 (arXiv:2307.09288, equation 2); smoothing by e assumes that a share e of the
     labels is flipped; centring keeps scores near zero, which differences alone leave free (Eisenstein et al.
     2023, arXiv:2312.09244). `share_P` is the share of people who preferred `chosen` (1 if not given, 0.5 for
-    a tie): the target 1 - e becomes share (1 - e) + (1 - share) e.
+    a tie): the target 1 - e becomes share (1 - e) + (1 - share) e. `weight_P` multiplies each pair's part of both
+    means; they are still divided by the number of pairs, so that a pair of weight 1/2 has half the say of a whole one.
     """
     if not 0.0 <= label_smoothing <= 0.5:
         raise ValueError(f"Label smoothing lies between 0 and 0.5, not at {label_smoothing}.")
@@ -45,4 +47,7 @@ def bradley_terry_loss(
     target = share * (1.0 - label_smoothing) + (1.0 - share) * label_smoothing
     difference = chosen_P - rejected_P - margin
     likelihood = target * logsigmoid(difference) + (1.0 - target) * logsigmoid(-difference)
-    return -likelihood.mean() + centring * (chosen_P + rejected_P).square().mean()
+    squared = (chosen_P + rejected_P).square()
+    if weight_P is not None:
+        likelihood, squared = weight_P * likelihood, weight_P * squared
+    return -likelihood.mean() + centring * squared.mean()

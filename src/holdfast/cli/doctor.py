@@ -15,7 +15,10 @@ from typing import Any, Literal
 
 from holdfast.cli.options import add_verb
 
-REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "sqlalchemy", "numpy", "jinja2", "rich")
+REQUIRED = (
+    "torch", "transformers", "tokenizers", "safetensors", "sqlalchemy", "numpy", "jinja2", "rich", "fastapi", "uvicorn",
+    "argon2-cffi", "python-multipart",
+)  # fmt: skip
 OPTIONAL = {
     "pyarrow": "parquet",
     "tensorboard": "tensorboard",

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__
-from holdfast.cli import bench, doctor, export, init, lab, ppo, report, resume, reward, run, sft
+from holdfast.cli import bench, doctor, export, init, lab, ppo, report, resume, reward, run, serve, sft
 from holdfast.errors import HoldfastError, Interrupted
 
-VERBS = (run, resume, report, export, init, sft, reward, ppo, lab, bench, doctor)
+VERBS = (run, resume, serve, report, export, init, sft, reward, ppo, lab, bench, doctor)
 
 DESCRIPTION = """\
 Online RLHF that does not collapse and does not hack its reward.
@@ -23,6 +23,7 @@ EPILOG = """\
 first steps:
   holdfast run                       the built-in world, from nothing, in a few minutes
   holdfast run --policy DIR          the same loop on your own Hugging Face model
+  holdfast serve runs/NAME           its live dashboard, and the page on which people label
   holdfast init my-run.toml          every setting with its meaning, to edit
   holdfast doctor                    what this machine can do
 

@@ -68,6 +68,8 @@ class Watch:
         self._bars: Progress | None = None
         self._task: TaskID | None = None
         self._what, self._total, self._done, self._last_line = "", 0, 0, 0.0
+        self._waiting: TaskID | None = None
+        self._held: tuple[str, int] | None = None
 
     def begin(self, what: str, total: int) -> None:
         self.finish()
@@ -106,7 +108,26 @@ class Watch:
         # Not read for markup, and made visible: reasons may quote what a model or a labeller wrote.
         self.console.print(Text(visible(words)), soft_wrap=not self.console.is_terminal)
 
+    def hold(self, words: str, done: int, total: int) -> None:
+        """A second bar below the first while the run waits; elsewhere a line now and then."""
+        if done >= total:
+            self._held = None
+            if self._bars is not None and self._waiting is not None:
+                self._bars.remove_task(self._waiting)
+            self._waiting = None
+            return
+        if self._bars is None:
+            news = (words, done) != self._held
+            if self._held is None or (news and time.monotonic() - self._last_line > LINE_EVERY_SECONDS):
+                self._held, self._last_line = (words, done), time.monotonic()
+                self.console.print(f"{visible(words)}: {done}/{total}", markup=False)
+        elif self._waiting is None:
+            self._waiting = self._bars.add_task(visible(words), total=total, completed=done, figures="")
+        else:
+            self._bars.update(self._waiting, completed=done, total=total, description=visible(words))
+
     def finish(self) -> None:
+        self._waiting = None
         if self._bars is not None:
             self._bars.stop()
             self._bars = None

@@ -65,6 +65,13 @@ def _check_together(c: Config) -> None:
         raise HoldfastError(
             "preferences.selection = disagreement needs reward.members of 2 or more; one member never disagrees."
         )
+    if c.world.labeller in ("judge", "people+judge"):
+        if not c.judge.url.startswith(("http://", "https://")):
+            raise HoldfastError(
+                f"world.labeller = {c.world.labeller} needs judge.url, such as http://127.0.0.1:8000/v1."
+            )
+        if not c.judge.model:
+            raise HoldfastError(f"world.labeller = {c.world.labeller} needs judge.model, the model's name there.")
     if any(first < 1 or last < first for first, last in c.refresh.freeze):
         raise HoldfastError(
             "refresh.freeze has a span that ends before it begins; write spans as [first, last] rounds."

@@ -33,7 +33,9 @@ class WorldConfig:
 
     name: str = setting("concierge", "concierge (built in), files (your own data), or path/to/file.py:Class")
     options: dict[str, Any] = setting({}, "keyword arguments for the world's class")
-    labeller: str = setting("", "path/to/file.py:Class of a labeller to use instead of the world's")
+    labeller: str = setting(
+        "", "who answers instead of the world's own labeller: people, judge, people+judge, or path/to/file.py:Class"
+    )
     label_noise: float = setting(
         0.1, "share of answers that a simulated labeller gets wrong by chance", low=0.0, high=1.0
     )
@@ -209,6 +211,61 @@ class PreferencesConfig:
 
 
 @dataclass(frozen=True)
+class PeopleConfig:
+    """People who answer on the labelling page, for world.labeller = people; the run waits for them."""
+
+    overlap: float = setting(
+        0.1, "share of comparisons that two people answer, to see how far they agree", low=0.0, high=1.0
+    )
+    lease_minutes: float = setting(10.0, "a pair is kept for one person so long, then another may get it", above=0.0)
+    skips: int = setting(2, "people who have to skip a comparison before it is left out", low=1)
+    timeout_minutes: float = setting(0.0, "longest wait for a batch of answers; 0 waits as long as it takes", low=0.0)
+    minimum: float = setting(
+        0.8, "share of a batch that has to be answered to go on after the time-out; below it the run stops",
+        low=0.0, high=1.0,
+    )  # fmt: skip
+    poll_seconds: float = setting(1.0, "how often a waiting run looks for answers", above=0.0)
+    checks: str = setting("", "`prompt`, `chosen`, `rejected` rows with known answers, to see who gives them")
+    check_share: float = setting(0.05, "share of the pairs a person sees that are check items", low=0.0, high=0.5)
+
+
+@dataclass(frozen=True)
+class JudgeConfig:
+    """A model that judges over an OpenAI-compatible endpoint, for world.labeller = judge or people+judge."""
+
+    url: str = setting("", "base URL of the endpoint, such as http://127.0.0.1:8000/v1")
+    model: str = setting("", "name of the model there")
+    key_variable: str = setting("", "environment variable that holds the key, where the endpoint wants one")
+    instructions: str = setting("", "what makes an answer better, in your words; empty: helpful, correct, concise")
+    share: float = setting(
+        0.5, "people+judge: share of the training comparisons that the judge answers in people's stead",
+        low=0.0, high=1.0,
+    )  # fmt: skip
+    second: float = setting(
+        0.1, "people+judge: share of people's comparisons that the judge answers too, to be measured and not used",
+        low=0.0, high=1.0,
+    )  # fmt: skip
+    both_orders: bool = setting(True, "ask with the sides exchanged as well; where the two answers differ it is a tie")
+    parallel: int = setting(4, "questions under way at once", low=1)
+    timeout_seconds: float = setting(60.0, "longest wait for one answer", above=0.0)
+    retries: int = setting(3, "further tries of a question that failed", low=0)
+
+
+@dataclass(frozen=True)
+class QualityConfig:
+    """What becomes of the labels of people who are found unreliable. Labels are never deleted."""
+
+    unreliable: Literal["keep", "weigh", "leave_out"] = setting(
+        "keep", "labels of an unreliable labeller count as any other, by quality.weight, or not at all"
+    )
+    weight: float = setting(0.3, "what they count for unreliable = weigh", above=0.0, high=1.0)
+    fewest: int = setting(30, "labels of a person before anything is said about them", low=5)
+    level: float = setting(
+        0.01, "probability that any one honest labeller is found unreliable by chance", above=0.0, high=0.5
+    )
+
+
+@dataclass(frozen=True)
 class PPOConfig:
     """Optimising the policy against the ensemble."""
 
@@ -296,6 +353,9 @@ class Config:
     audit: AuditConfig = field(default_factory=AuditConfig)
     flaw: FlawConfig = field(default_factory=FlawConfig)
     preferences: PreferencesConfig = field(default_factory=PreferencesConfig)
+    people: PeopleConfig = field(default_factory=PeopleConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    quality: QualityConfig = field(default_factory=QualityConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

@@ -28,7 +28,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 from holdfast.control.state import JSON, State, check_kind, read_list
 from holdfast.errors import HoldfastError
@@ -119,6 +119,12 @@ class Baseline:
     def add_healthy(self, readings: Sequence[Reading]) -> None:
         """The steps of a round that was found healthy."""
         self._healthy.extend(readings)
+
+    def of_reference(self) -> tuple[float, float] | None:
+        """Mean and standard deviation of the reference's readings; None without two of them."""
+        if len(self._reference) < 2:
+            return None
+        return fmean(self._reference), stdev(self._reference)
 
     def __len__(self) -> int:
         return len(self._reference) + len(self._healthy)

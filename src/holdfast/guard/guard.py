@@ -66,6 +66,11 @@ class Guard:
                 self._baselines[name].add_reference(value)
         self._recent, self.begun = {}, True
 
+    def usual(self) -> dict[str, dict[str, float]]:
+        """What every signal reads in the reference's own answers, by the names of metrics: mean and spread."""
+        found = {self._signals[name].metric: baseline.of_reference() for name, baseline in self._baselines.items()}
+        return {name: {"mean": told[0], "sd": told[1]} for name, told in found.items() if told is not None}
+
     def see(self, view: StepView) -> dict[str, float]:
         """Read a step; the readings, by the names of metrics."""
         self._steps += 1

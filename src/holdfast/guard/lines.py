@@ -131,6 +131,13 @@ def done(fields: Fields) -> str:
     return f"{words} (nothing changed)" if fields.get("changed") is False else words
 
 
+def owner(fields: Fields) -> str:
+    """What an owner asked of the run, with what it changed."""
+    moved = changes(fields)
+    words = f"{text(fields.get('by')) or 'an owner'} {text(fields.get('words')) or text(fields.get('action'))}"
+    return f"{words} ({moved})" if moved else words
+
+
 def advised(fields: Fields) -> str:
     """What the guard would have done."""
     return f"would {RUNGS.get(text(fields.get('rung')), text(fields.get('rung')) or 'act')}"
@@ -200,6 +207,7 @@ def _advice_line(round: int, fields: Fields) -> str:
 _LINES: dict[str, Callable[[int, Fields], str | None]] = {
     "refresh": _refresh_line,
     "action": lambda round, fields: f"{INDENT}{done(fields)}",
+    "owner": lambda round, fields: because(f"{_at(round)}{owner(fields)}", fields.get("reason")),
     "advice": _advice_line,
     "rollback": _rollback_line,
     "stopped": lambda round, fields: because(f"{_at(round)}STOPPED at the last good policy", fields.get("reason")),

@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
 from holdfast.errors import HoldfastError
+from holdfast.preferences.migrations import OLDEST, migrate
 from holdfast.preferences.schema import APPLICATION, SCHEMA_VERSION, metadata, schema_version
 
 _WAIT_SECONDS = 30.0
@@ -94,26 +95,31 @@ class Database:
             yield connection
 
     def _prepare(self) -> None:
-        """Refuse a database that is not ours before changing anything in it, then create what is missing."""
+        """Refuse a database that is not ours before changing anything in it, then create or upgrade it."""
         with self.read() as connection:
-            self._has_our_tables(connection)
+            self._version_found(connection)
         if self._turn is not None:
             self._use_write_ahead_log()
         engine = self._engine.execution_options(holdfast_write=True)
         with self._reporting(), self._taking_turns(), engine.begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION_LOCK})
-            if not self._has_our_tables(connection):
+            version = self._version_found(connection)
+            if version is None:
                 metadata.create_all(connection)
                 stamp = {"application": APPLICATION, "version": SCHEMA_VERSION}
                 connection.execute(insert(schema_version), stamp)
+            elif version < SCHEMA_VERSION:
+                # Whoever else writes has to be done first, and finds the new version afterwards.
+                _stored_version(connection, lock=True)
+                migrate(connection, version)
 
-    def _has_our_tables(self, connection: Connection) -> bool:
-        """Whether our tables are there in our version; an error if other tables are."""
+    def _version_found(self, connection: Connection) -> int | None:
+        """The version of our tables, one that we have or can upgrade; None if there are none; an error for others."""
         inspector = inspect(connection)
         tables = inspector.get_table_names()
         if not tables:
-            return False
+            return None
         version = None
         if schema_version.name in tables:
             columns = {column["name"] for column in inspector.get_columns(schema_version.name)}
@@ -123,8 +129,9 @@ class Database:
             raise HoldfastError(
                 f"The database {self.name} holds another program's tables; give Holdfast one of its own."
             )
-        self._check_version(version)
-        return True
+        if not OLDEST <= version < SCHEMA_VERSION:
+            self._check_version(version)
+        return version
 
     def _check_version(self, version: int | None) -> None:
         if version != SCHEMA_VERSION:

@@ -5,12 +5,12 @@ Everything is read in pages or by key, so that no query has more to do because t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column, Connection, Select, exists, select
 
-from holdfast.preferences.schema import comparisons, labels, responses
+from holdfast.preferences.schema import WITHDRAWN, comparisons, labels, responses
 from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Provenance, Response
 
 KEYS_PER_QUERY = 1000  # well under every database's limit of parameters
@@ -20,6 +20,7 @@ _RESPONSE_COLUMNS = ("text", "policy_version", "round", "seed", "token_ids", "fi
 _side_a = responses.alias("side_a")
 _side_b = responses.alias("side_b")
 _earlier = labels.alias("earlier")
+_later = labels.alias("later")
 
 Answers = dict[str, dict[str, Choice]]
 
@@ -94,9 +95,14 @@ def _answer_query(up_to: int) -> Select[Any]:
 
 
 def _newest(rows: Iterator[Any]) -> Answers:
+    """What counts of each labeller; who has taken an answer back says nothing, and an id may be left with none."""
     newest: Answers = {}
     for comparison_id, labeller, choice in rows:
-        newest.setdefault(comparison_id, {})[labeller] = Choice(choice)
+        answers = newest.setdefault(comparison_id, {})
+        if choice == WITHDRAWN:
+            answers.pop(labeller, None)
+        else:
+            answers[labeller] = Choice(choice)
     return newest
 
 
@@ -121,8 +127,14 @@ def answers_to(connection: Connection, keys: Sequence[str], up_to: int) -> Answe
 
 
 def answered_among(connection: Connection, keys: Sequence[str]) -> set[str]:
-    """Which of these comparisons have a label."""
-    query = select(comparisons.c.id).where(exists().where(labels.c.comparison_id == comparisons.c.id))
+    """Which of these comparisons have a label that has not been taken back."""
+    replaced = exists().where(
+        _later.c.comparison_id == labels.c.comparison_id,
+        _later.c.labeller == labels.c.labeller,
+        _later.c.ordinal > labels.c.ordinal,
+    )
+    counts = exists().where(labels.c.comparison_id == comparisons.c.id, labels.c.choice != WITHDRAWN, ~replaced)
+    query = select(comparisons.c.id).where(counts)
     return {key for (key,) in select_in(connection, query, comparisons.c.id, keys)}
 
 
@@ -135,12 +147,21 @@ def between(first: str, last: str, up_to: int, up_to_round: int | None) -> Selec
     return query.where(comparisons.c.id.in_(answered))
 
 
-def with_answers(rows: Iterator[Any], answers: Answers, decoder: Decoder) -> Iterator[LabelledComparison]:
-    """Comparisons joined with the labels that count."""
+def with_answers(
+    rows: Iterator[Any], answers: Answers, decoder: Decoder, weights: Mapping[str, float]
+) -> Iterator[LabelledComparison]:
+    """Comparisons joined with the labels that count, each with its labeller's weight; where none counts, nothing."""
     for row in rows:
         item = decoder.comparison(row)
-        given = tuple([Label(item.id, name, choice) for name, choice in answers[item.id].items()])
-        yield LabelledComparison(item, given)
+        given = tuple(
+            [
+                Label(item.id, name, choice, weight)
+                for name, choice in answers[item.id].items()
+                if (weight := weights.get(name, 1.0)) > 0.0
+            ]
+        )
+        if given:
+            yield LabelledComparison(item, given)
 
 
 def first_answers(connection: Connection, after: int, up_to: int) -> list[FirstAnswer]:

@@ -29,8 +29,10 @@ from holdfast.preferences.encoding import json_text, prompt_json
 from holdfast.preferences.types import Message, Prompt
 
 APPLICATION = "holdfast-preferences"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 NAME_LENGTH = 200
+# In the place of a choice: the labeller has taken back what they said before, and says nothing.
+WITHDRAWN = "no"
 
 _decode = json.JSONDecoder().raw_decode
 
@@ -69,7 +71,7 @@ def _prompt_of(text: str) -> Prompt:
     return prompt if isinstance(prompt, str) else tuple(Message(turn["role"], turn["content"]) for turn in prompt)
 
 
-def _name() -> String:
+def name_type() -> String:
     """A key, sorted by code point on every database, so that order never depends on a server's locale."""
     return String(NAME_LENGTH).with_variant(String(NAME_LENGTH, collation="C"), "postgresql")
 
@@ -86,7 +88,9 @@ schema_version = Table(
 responses = Table(
     "responses",
     metadata,
-    Column("id", _name(), primary_key=True),  # the hash of the rest: one response in many comparisons is stored once
+    Column(
+        "id", name_type(), primary_key=True
+    ),  # the hash of the rest: one response in many comparisons is stored once
     Column("text", JsonText, nullable=False),
     Column("policy_version", Text, nullable=False),
     Column("round", Integer, nullable=False),
@@ -98,20 +102,23 @@ responses = Table(
 comparisons = Table(
     "comparisons",
     metadata,
-    Column("id", _name(), primary_key=True),
+    Column("id", name_type(), primary_key=True),
     Column("prompt", PromptText, nullable=False),
-    Column("a", _name(), ForeignKey("responses.id"), nullable=False),
-    Column("b", _name(), ForeignKey("responses.id"), nullable=False),
+    Column("a", name_type(), ForeignKey("responses.id"), nullable=False),
+    Column("b", name_type(), ForeignKey("responses.id"), nullable=False),
     Column("round", Integer, nullable=False, index=True),
 )
+
+CHOICE_RULE = f"choice IN ('a', 'b', 'tie', '{WITHDRAWN}')"
+CHOICE_RULE_NAME = "labels_choice_check"
 
 labels = Table(
     "labels",
     metadata,
     Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-    Column("comparison_id", _name(), ForeignKey("comparisons.id"), nullable=False),
-    Column("labeller", _name(), nullable=False),
-    Column("choice", String(3), CheckConstraint("choice IN ('a', 'b', 'tie')"), nullable=False),
+    Column("comparison_id", name_type(), ForeignKey("comparisons.id"), nullable=False),
+    Column("labeller", name_type(), nullable=False),
+    Column("choice", String(3), CheckConstraint(CHOICE_RULE, name=CHOICE_RULE_NAME), nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     UniqueConstraint("comparison_id", "labeller", "ordinal"),
@@ -129,7 +136,7 @@ def _ddl(dialect: str, statement: str) -> Any:
     return DDL(statement).execute_if(dialect=dialect)  # type: ignore[no-untyped-call]
 
 
-def _make_append_only(table: Table, *keys: tuple[str, ...]) -> None:
+def make_append_only(table: Table, *keys: tuple[str, ...]) -> None:
     """Have the database refuse to change or delete rows: a label means nothing if its question can change."""
     name = table.name
     refuse = f"BEGIN SELECT RAISE(ABORT, '{name} are append-only'); END"
@@ -153,6 +160,6 @@ def _make_append_only(table: Table, *keys: tuple[str, ...]) -> None:
 
 
 event.listen(metadata, "before_create", _ddl("postgresql", _POSTGRESQL_REFUSAL))
-_make_append_only(responses, ("id",))
-_make_append_only(comparisons, ("id",))
-_make_append_only(labels, ("seq",), ("comparison_id", "labeller", "ordinal"))
+make_append_only(responses, ("id",))
+make_append_only(comparisons, ("id",))
+make_append_only(labels, ("seq",), ("comparison_id", "labeller", "ordinal"))

@@ -9,7 +9,7 @@ after a resume.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -23,7 +23,7 @@ from holdfast.preferences import reading
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
 from holdfast.preferences.reading import Decoder, FirstAnswer, select_in
-from holdfast.preferences.schema import NAME_LENGTH, comparisons, labels, responses
+from holdfast.preferences.schema import NAME_LENGTH, WITHDRAWN, comparisons, labels, responses
 from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Response
 
 
@@ -54,6 +54,13 @@ class PreferenceStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # By labeller, where it is not 1: labels weigh so much when they are read, and 0 leaves them out.
+        self.weights: Mapping[str, float] = {}
+
+    @property
+    def database(self) -> Database:
+        """The database underneath, which the queue and the accounts share."""
+        return self._database
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -103,31 +110,8 @@ class PreferenceStore:
         sent. A different one is added after it, and the newest counts. Sending a whole list again adds
         nothing, even if a labeller changes their mind within it.
         """
-        given: dict[tuple[str, str], list[Choice]] = {}
-        for item in items:
-            _check_name("comparison id", item.comparison_id, NAME_LENGTH)
-            _check_name("labeller", item.labeller, NAME_LENGTH)
-            choices = given.setdefault((item.comparison_id, item.labeller), [])
-            if not choices or choices[-1] != item.choice:
-                choices.append(Choice(item.choice))
-        now = datetime.now(UTC)
-        rows: list[dict[str, Any]] = []
         with self._database.write() as connection:
-            history = _label_history(connection, list(dict.fromkeys(key for key, _ in given)))
-            for (comparison_id, labeller), choices in given.items():
-                past = history.get((comparison_id, labeller), [])
-                for ordinal, choice in enumerate(choices[_overlap(past, choices) :], start=len(past)):
-                    rows.append(
-                        {
-                            "comparison_id": comparison_id,
-                            "labeller": labeller,
-                            "choice": choice.value,
-                            "ordinal": ordinal,
-                            "created_at": now,
-                        }
-                    )
-            _insert(connection, labels, rows)
-        return len(rows)
+            return insert_labels(connection, items)
 
     def labelled(self, up_to_round: int | None = None, watermark: int | None = None) -> list[LabelledComparison]:
         """Every answered comparison in order of id, with each labeller's newest answer in order of name.
@@ -151,7 +135,7 @@ class PreferenceStore:
                     return
                 first, after = next(iter(answers)), next(reversed(answers))
                 found = connection.execute(reading.between(first, after, watermark, up_to_round)).all()
-            yield from reading.with_answers(iter(found), answers, decoder)
+            yield from reading.with_answers(iter(found), answers, decoder, self.weights)
 
     def labelled_among(self, comparison_ids: Sequence[str], watermark: int | None = None) -> list[LabelledComparison]:
         """Those of these comparisons that are answered, in order of id; the rest of the store is not looked at."""
@@ -161,7 +145,14 @@ class PreferenceStore:
             answers = reading.answers_to(connection, keys, last)
             answered = [key for key in keys if key in answers]
             rows = select_in(connection, reading.comparison_query(), comparisons.c.id, answered)
-            return list(reading.with_answers(rows, answers, Decoder()))
+            return list(reading.with_answers(rows, answers, Decoder(), self.weights))
+
+    def ids_with(self, prefix: str, limit: int) -> list[str]:
+        """The first ids that begin with a text, in order."""
+        begins = (comparisons.c.id >= prefix, comparisons.c.id < f"{prefix}\U0010ffff")
+        query = select(comparisons.c.id).where(*begins).order_by(comparisons.c.id).limit(limit)
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
 
     def answered(self, comparison_ids: Sequence[str]) -> set[str]:
         """Which of these comparisons somebody has answered."""
@@ -177,7 +168,7 @@ class PreferenceStore:
         self, up_to_round: int | None = None, labeller: str | None = None, limit: int | None = None
     ) -> list[Comparison]:
         """The first `limit` comparisons, in order of id, that nobody (or not this labeller) has answered."""
-        answer = exists().where(labels.c.comparison_id == comparisons.c.id)
+        answer = exists().where(labels.c.comparison_id == comparisons.c.id, labels.c.choice != WITHDRAWN)
         if labeller is not None:
             _check_name("labeller", labeller, NAME_LENGTH)
             answer = answer.where(labels.c.labeller == labeller)
@@ -214,6 +205,43 @@ class PreferenceStore:
         )
 
 
+def insert_labels(connection: Connection, items: Sequence[Label]) -> int:
+    """What `PreferenceStore.add_labels` does, within the transaction of a caller who has more to write."""
+    given: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        _check_name("comparison id", item.comparison_id, NAME_LENGTH)
+        _check_name("labeller", item.labeller, NAME_LENGTH)
+        choices = given.setdefault((item.comparison_id, item.labeller), [])
+        if not choices or choices[-1] != item.choice:
+            choices.append(Choice(item.choice).value)
+    return _append(connection, given)
+
+
+def withdraw_label(connection: Connection, comparison_id: str, labeller: str) -> int:
+    """Say that a labeller takes back what they said of a comparison; what they said stays on record."""
+    return _append(connection, {(comparison_id, labeller): [WITHDRAWN]})
+
+
+def _append(connection: Connection, given: Mapping[tuple[str, str], list[str]]) -> int:
+    now = datetime.now(UTC)
+    rows: list[dict[str, Any]] = []
+    history = _label_history(connection, list(dict.fromkeys(key for key, _ in given)))
+    for (comparison_id, labeller), choices in given.items():
+        past = history.get((comparison_id, labeller), [])
+        for ordinal, choice in enumerate(choices[_overlap(past, choices) :], start=len(past)):
+            rows.append(
+                {
+                    "comparison_id": comparison_id,
+                    "labeller": labeller,
+                    "choice": choice,
+                    "ordinal": ordinal,
+                    "created_at": now,
+                }
+            )
+    _insert(connection, labels, rows)
+    return len(rows)
+
+
 def _check_comparison(item: Comparison) -> None:
     _check_name("comparison id", item.id, NAME_LENGTH)
     for side in (item.a, item.b):
@@ -242,7 +270,7 @@ def _check_same(stored: dict[str, Any], given: dict[str, Any]) -> None:
         )
 
 
-def _overlap(past: list[Choice], choices: list[Choice]) -> int:
+def _overlap(past: list[str], choices: list[str]) -> int:
     """How many of the first choices repeat the end of the past: a list that is sent again overlaps wholly."""
     longest = min(len(past), len(choices))
     return next(n for n in range(longest, -1, -1) if past[len(past) - n :] == choices[:n])
@@ -254,7 +282,7 @@ def _insert(connection: Connection, table: Any, rows: list[dict[str, Any]]) -> N
         connection.execute(insert(table), rows)
 
 
-def _label_history(connection: Connection, comparison_ids: Sequence[str]) -> dict[tuple[str, str], list[Choice]]:
+def _label_history(connection: Connection, comparison_ids: Sequence[str]) -> dict[tuple[str, str], list[str]]:
     """All answers to these comparisons so far, oldest first, by comparison and labeller."""
     # Through the comparisons' primary key: a server without statistics on labels would scan them key by key.
     query = (
@@ -262,12 +290,12 @@ def _label_history(connection: Connection, comparison_ids: Sequence[str]) -> dic
         .select_from(comparisons.outerjoin(labels))
         .order_by(labels.c.ordinal)
     )
-    history: dict[tuple[str, str], list[Choice]] = {}
+    history: dict[tuple[str, str], list[str]] = {}
     unknown = set(comparison_ids)
     for key, labeller, choice in select_in(connection, query, comparisons.c.id, comparison_ids):
         unknown.discard(key)
         if labeller is not None:
-            history.setdefault((key, labeller), []).append(Choice(choice))
+            history.setdefault((key, labeller), []).append(choice)
     if unknown:
         raise HoldfastError(f"A label answers comparison {min(unknown)!r}, which is not in the store; add that first.")
     return history

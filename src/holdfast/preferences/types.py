@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Label:
     comparison_id: str
     labeller: str
     choice: Choice
+    weight: float = 1.0  # how much it counts: less where its labeller has been found unreliable
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,15 @@ class LabelledComparison:
 
     @property
     def share_a(self) -> float:
-        """The share of labellers who prefer a; a tie counts as half."""
+        """The share of labellers, by weight, who prefer a; a tie counts as half."""
         worth = {Choice.A: 1.0, Choice.TIE: 0.5, Choice.B: 0.0}
-        return sum(worth[label.choice] for label in self.labels) / len(self.labels)
+        total = sum(label.weight for label in self.labels)
+        return sum(label.weight * worth[label.choice] for label in self.labels) / total
+
+    @property
+    def weight(self) -> float:
+        """How much the comparison counts: as much as the weightiest of its labels."""
+        return max(label.weight for label in self.labels)
 
 
 class Labeller(Protocol):
@@ -105,4 +112,22 @@ class Labeller(Protocol):
 
     def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
         """Answer each comparison. The same comparison asked again gets the same answer."""
+        ...
+
+
+# What a comparison is asked for: to measure the policy before going on, or to train the ensemble.
+Purpose = Literal["audit", "training"]
+
+
+@runtime_checkable
+class PatientLabeller(Protocol):
+    """A labeller whose answers come into the store by themselves, sooner or later: people, and who works with them."""
+
+    name: str
+
+    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None], purpose: Purpose) -> None:
+        """Wait until stored comparisons are answered, or until waiting longer is no use.
+
+        `claims` are the ensemble's probabilities of the first side, to be shown after an answer and never before.
+        """
         ...

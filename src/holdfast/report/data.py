@@ -64,6 +64,7 @@ class SampleRow:
     response: str
     finished: bool
     score: float | None
+    spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,29 +120,31 @@ def read_run(run_dir: Path) -> RunData:
     if not any((run_dir / name).is_file() for name in FILES):
         raise HoldfastError(f"{run_dir} holds no run: none of {', '.join(FILES)} is there.")
     notes: list[str] = []
-    manifest = _read_manifest(run_dir / "manifest.json", notes)
+    manifest = read_manifest(run_dir / "manifest.json", notes)
     metrics = MetricTable()
-    for step, number, values in _rows(run_dir / "metrics.jsonl", _metric, notes):
+    for step, number, values in rows_of(run_dir / "metrics.jsonl", metric_row, notes):
         metrics.add(step, number, values)
     if count := metrics.taken_back:
         notes.append(
             f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume); "
             "the charts show the line that was kept."
         )
-    config = _text(run_dir / "config.toml")
-    measured = tuple(_rows(run_dir / "gold.jsonl", _gold, notes))
+    config = text_of(run_dir / "config.toml")
+    measured = tuple(rows_of(run_dir / "gold.jsonl", gold_row, notes))
     gold = lineage(measured, lambda row: (row.step, (row.split, row.prompt_index)))
     return RunData(
         name=str(manifest.get("name") or run_dir.resolve().name),
         config=config or "",
         manifest=manifest,
         metrics=metrics,
-        events=tuple(_rows(run_dir / "events.jsonl", _event, notes)),
+        events=tuple(rows_of(run_dir / "events.jsonl", event_row, notes)),
         gold=gold,
-        samples=lineage(_rows(run_dir / "samples.jsonl", _sample, notes), lambda row: (row.step, row.prompt_index)),
-        timings=lineage(_rows(run_dir / "timings.jsonl", _timing, notes), lambda row: (row.step, 0)),
+        samples=lineage(
+            rows_of(run_dir / "samples.jsonl", sample_row, notes), lambda row: (row.step, row.prompt_index)
+        ),
+        timings=lineage(rows_of(run_dir / "timings.jsonl", timing_row, notes), lambda row: (row.step, 0)),
         notes=tuple(notes),
-        gold_undone=_measured_again(measured, gold),
+        gold_undone=measured_again(measured, gold),
     )
 
 
@@ -163,7 +166,7 @@ def lineage(rows: Iterable[Row], key: Callable[[Row], tuple[int, Hashable]]) -> 
     return tuple(row for _, row in sorted((pair for line in lines.values() for pair in line), key=itemgetter(0)))
 
 
-def _measured_again(measured: Sequence[GoldRow], kept: Sequence[GoldRow]) -> tuple[GoldRow, ...]:
+def measured_again(measured: Sequence[GoldRow], kept: Sequence[GoldRow]) -> tuple[GoldRow, ...]:
     """Held-out gold that gave way to a later value of the same step: after a rollback the older policy is measured."""
     steps = {row.step for row in kept if row.split == "heldout"}
     stay = {id(row) for row in kept}
@@ -182,7 +185,7 @@ def as_count(value: object) -> int | None:
 # ---- files
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
     try:
         return path.read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -191,17 +194,17 @@ def _text(path: Path) -> str | None:
         raise HoldfastError(f"Cannot read {path} ({error.strerror}); check its permissions.") from error
 
 
-def _read_manifest(path: Path, notes: list[str]) -> JsonRow:
-    text = _text(path)
+def read_manifest(path: Path, notes: list[str]) -> JsonRow:
+    text = text_of(path)
     if text is None:
         return {}
-    manifest = _parse(text)
+    manifest = parse_row(text)
     if manifest is None:
         notes.append("manifest.json could not be read and was left out.")
     return manifest or {}
 
 
-def _parse(line: str) -> JsonRow | None:
+def parse_row(line: str) -> JsonRow | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -209,12 +212,12 @@ def _parse(line: str) -> JsonRow | None:
     return row if isinstance(row, dict) else None
 
 
-def _rows(path: Path, read: Callable[[JsonRow], Row | None], notes: list[str]) -> Iterator[Row]:
+def rows_of(path: Path, read: Callable[[JsonRow], Row | None], notes: list[str]) -> Iterator[Row]:
     """The rows of a file one by one, so that a long run is never in memory as text."""
     unread = torn = 0
     for line in _lines(path):
         unread += torn
-        parsed = _parse(line)
+        parsed = parse_row(line)
         row = read(parsed) if parsed is not None else None
         # Half a line is not there yet, if it is the last.
         torn = parsed is None
@@ -246,12 +249,12 @@ def _lines(path: Path) -> Iterator[str]:
 # ---- rows
 
 
-def _metric(row: JsonRow) -> tuple[int, int, JsonRow] | None:
+def metric_row(row: JsonRow) -> tuple[int, int, JsonRow] | None:
     step, number = as_count(row.pop("step", None)), as_count(row.pop("round", None))
     return None if step is None else (step, number or 0, row)
 
 
-def _event(row: JsonRow) -> EventRow | None:
+def event_row(row: JsonRow) -> EventRow | None:
     kind = row.get("event")
     if not isinstance(kind, str):
         return None
@@ -259,14 +262,14 @@ def _event(row: JsonRow) -> EventRow | None:
     return EventRow(as_count(row.get("step")), as_count(row.get("round")), sys.intern(kind), fields)
 
 
-def _gold(row: JsonRow) -> GoldRow | None:
+def gold_row(row: JsonRow) -> GoldRow | None:
     step, split = as_count(row.get("step")), row.get("split")
     if step is None or not isinstance(split, str):
         return None
     return GoldRow(step, sys.intern(split), as_number(row.get("gold")), as_count(row.get("prompt_index")))
 
 
-def _sample(row: JsonRow) -> SampleRow | None:
+def sample_row(row: JsonRow) -> SampleRow | None:
     step, index = as_count(row.get("step")), as_count(row.get("prompt_index"))
     prompt, response = row.get("prompt"), row.get("response")
     if step is None or index is None or not isinstance(prompt, str) or not isinstance(response, str):
@@ -279,10 +282,11 @@ def _sample(row: JsonRow) -> SampleRow | None:
         response=response,
         finished=row.get("finished") is not False,
         score=as_number(row.get("score")),
+        spread=as_number(row.get("spread")),
     )
 
 
-def _timing(row: JsonRow) -> TimingRow | None:
+def timing_row(row: JsonRow) -> TimingRow | None:
     step = as_count(row.get("step"))
     if step is None:
         return None

@@ -1,6 +1,6 @@
 """Events in words, each with its reason, and which refreshes of a run count."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.guard import lines
@@ -47,7 +47,9 @@ def refused_events(run: RunData) -> list[EventRow]:
     return [event for event in run.events if is_refused(event)]
 
 
-_MINOR = frozenset({"labels_collected", "refresh_skipped", "round_finished", "audit", "gate"})
+_MINOR = frozenset(
+    {"baselines", "waiting", "waited", "labels_collected", "refresh_skipped", "round_finished", "audit", "gate"}
+)
 _ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "interrupted", "rollback", "stopped"})
 _VERDICTS = {"healthy": "minor", "hacking": "alarm"}
 
@@ -141,6 +143,35 @@ def _labels(event: EventRow) -> str:
     return f"{got} collected" + (f" on {counted(int(comparisons), 'comparison')}." if comparisons else ".")
 
 
+def _comparisons(event: EventRow) -> str:
+    count = event.number("comparisons")
+    return "comparisons" if count is None else counted(int(count), "comparison")
+
+
+def _waiting(event: EventRow) -> str:
+    return f"Waiting for people to answer {_comparisons(event)} ({_shown(event.fields.get('purpose'))})."
+
+
+def _waited(event: EventRow) -> str:
+    answered = event.number("answered")
+    got = "Some" if answered is None else f"{int(answered):,}"
+    return sentence(lines.because(f"{got} of {_comparisons(event)} answered", event.fields.get("reason")))
+
+
+def _label_quality(event: EventRow) -> str:
+    rows = event.fields.get("changed")
+    said = [_weighed(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return sentence("Quality of labels: " + "; ".join(said)) if said else "Quality of labels looked at."
+
+
+def _weighed(row: Mapping[str, object]) -> str:
+    who, weight, reasons = row.get("labeller"), as_number(row.get("weight")), row.get("reasons")
+    if not reasons:
+        return f"{_shown(who)} is reliable again"
+    why = ", ".join(map(_shown, reasons)) if isinstance(reasons, list) else ""
+    return f"{_shown(who)} is unreliable ({why}) and counts {_shown(weight)}"
+
+
 def _kl_limit(event: EventRow) -> str:
     kl, limit = event.number("kl"), event.number("limit")
     if kl is None or limit is None:
@@ -215,6 +246,11 @@ _SENTENCES: dict[str, Callable[[EventRow], str]] = {
         lines.because("Stopped by the guard at its last good policy", event.fields.get("reason"))
     ),
     "kl_limit": _kl_limit,
+    "baselines": lambda event: "The signals have read the reference's answers.",
+    "waiting": _waiting,
+    "waited": _waited,
+    "owner": lambda event: sentence(lines.because(lines.owner(event.fields), event.fields.get("reason"))),
+    "label_quality": _label_quality,
     "step_skipped": lambda event: f"Step skipped{_because(event)}.",
     "lr_decayed": _lr,
     "round_finished": lambda event: f"Round finished{_details(event)}.",

@@ -198,10 +198,11 @@ def signal_charts(run: RunData) -> SignalCharts:
     from holdfast.guard.signals import SIGNALS as KNOWN
 
     by_movement = sorted(names, key=lambda name: (-movement(run.metrics.column(name)), name))
-    charts = []
+    charts, usual = [], baselines(run)
     for name in by_movement:
         signal = KNOWN.get(name.removeprefix(SIGNALS))
-        charts.append(_signal(run, name, signal.meaning if signal else "", signal.unit if signal else ""))
+        meaning, unit = (signal.meaning, signal.unit) if signal else ("", "")
+        charts.append(_signal(run, name, meaning, unit, usual.get(name)))
     return SignalCharts(tuple(charts[:MOST_MOVED]), tuple(charts[MOST_MOVED:]))
 
 
@@ -226,7 +227,16 @@ def movement(values: Sequence[float | None]) -> float:
 NAMES = {"kl": "KL", "ppo": "PPO"}
 
 
-def _signal(run: RunData, name: str, meaning: str, unit: str) -> ChartSpec:
+def baselines(run: RunData) -> dict[str, float]:
+    """What each signal reads in the reference's answers, by its metric, as far as the run has written it down."""
+    told = [event.fields.get("signals") for event in run.events if event.kind == "baselines"]
+    found = told[-1] if told else None
+    pairs = found.items() if isinstance(found, dict) else ()
+    means = {name: as_number(entry.get("mean")) for name, entry in pairs if isinstance(entry, dict)}
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _signal(run: RunData, name: str, meaning: str, unit: str, usual: float | None = None) -> ChartSpec:
     words = [NAMES.get(word, word) for word in name.removeprefix(SIGNALS).split("_")]
     title = " ".join(words)
     xs, ys = run.metric(name)
@@ -237,6 +247,7 @@ def _signal(run: RunData, name: str, meaning: str, unit: str) -> ChartSpec:
         subtitle=f"{meaning[:1].upper()}{meaning[1:]}." if meaning else "",
         unit="" if unit == "share" else unit,
         series=(Series("", xs, ys, SKY, smooth=span),),
+        limit=Series("reference", xs[:1], [usual], bare=True) if usual is not None and xs else None,
         percent=unit == "share",
         width=SMALL_WIDTH,
         height=SMALL_HEIGHT,

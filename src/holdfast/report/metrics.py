@@ -54,6 +54,13 @@ class MetricTable(Sequence[MetricRow]):
                 column.extend([math.nan] * (count - len(column)))
             column.append(number)
 
+    def copy(self) -> "MetricTable":
+        """A table that stays as this one is now."""
+        other = MetricTable()
+        other.steps, other.rounds, other.taken_back = self.steps[:], self.rounds[:], self.taken_back
+        other._columns = {name: column[:] for name, column in self._columns.items()}
+        return other
+
     def _drop_last(self) -> None:
         self.taken_back += 1
         self.steps.pop()

@@ -42,7 +42,7 @@
     };
   }
 
-  const charts = [...document.querySelectorAll("svg.hf-chart[data-frame]")].map(readChart);
+  let charts = [];
   const tip = make("div", "tip", document.body);
   tip.hidden = true;
 
@@ -101,8 +101,8 @@
     return chart.xs.reduce((best, one) => (Math.abs(one - x) < Math.abs(best - x) ? one : best), chart.xs[0]);
   }
 
-  for (const chart of charts) {
-    if (!chart.xs.length) continue;
+  function wire(chart) {
+    if (!chart.xs.length) return;
     let current = chart.xs.length - 1;
     const point = (event) => {
       const box = chart.svg.getBoundingClientRect();
@@ -125,6 +125,20 @@
       show(chart, chart.xs[current]);
     });
   }
+
+  // A page that brings in charts later says so, and those that are gone are forgotten.
+  function bind() {
+    clear();
+    charts = charts.filter((chart) => chart.svg.isConnected);
+    for (const svg of document.querySelectorAll("svg.hf-chart[data-frame]:not([tabindex])")) {
+      const chart = readChart(svg);
+      charts.push(chart);
+      wire(chart);
+    }
+  }
+
+  bind();
+  document.addEventListener("holdfast:charts", bind);
   addEventListener("scroll", clear, { passive: true });
 
   for (const hint of document.querySelectorAll(".scripted")) hint.hidden = false;

@@ -32,7 +32,7 @@ from holdfast.track.progress import Progress
 class Pair:
     """A labelled comparison as tokens; `share_a` is the share of labellers who preferred the first side.
 
-    `key` is the comparison's id, by which members share the labels out.
+    `key` is the comparison's id, by which members share the labels out; `weight` is how much it counts.
     """
 
     prompt: list[int]
@@ -41,6 +41,7 @@ class Pair:
     share_a: float
     round: int
     key: str = ""
+    weight: float = 1.0
 
     @property
     def tokens(self) -> int:
@@ -89,6 +90,7 @@ def pairs_of(codec: Codec, labelled: Iterable[LabelledComparison]) -> list[Pair]
             share_a=item.share_a,
             round=item.comparison.round,
             key=item.comparison.id,
+            weight=item.weight,
         )
         for item in labelled
     ]
@@ -226,7 +228,10 @@ def _accumulate(
         # The margin is for the preferred side to clear, whichever it is; a tie has none.
         margin_P = config.margin * torch.sign(share_P - 0.5)
         part = len(some) / len(batch)
-        loss = part * bradley_terry_loss(a_P, b_P, margin_P, config.label_smoothing, config.centring, share_P)
+        # Where every label counts whole, as nearly always, there is nothing to multiply.
+        whole = all(p.weight == 1.0 for p in some)
+        weight_P = None if whole else torch.tensor([p.weight for p in some], device=device)
+        loss = part * bradley_terry_loss(a_P, b_P, margin_P, config.label_smoothing, config.centring, share_P, weight_P)
         better_P, worse_P = torch.where(share_P >= 0.5, a_P, b_P), torch.where(share_P >= 0.5, b_P, a_P)
         accuracy = part * float(pair_accuracy(better_P.detach(), worse_P.detach()))
         return loss, (float(loss.detach()), accuracy)

@@ -14,6 +14,10 @@ class Progress(Protocol):
 
     def say(self, words: str) -> None: ...
 
+    def hold(self, words: str, done: int, total: int) -> None:
+        """The work under way waits for something else, which is so far; at `total` it goes on."""
+        ...
+
 
 class Silent:
     """Reports to nobody."""
@@ -25,4 +29,7 @@ class Silent:
         return
 
     def say(self, words: str) -> None:
+        return
+
+    def hold(self, words: str, done: int, total: int) -> None:
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.config.schema import Config, DataConfig
 from holdfast.errors import HoldfastError, first_line
+from holdfast.preferences.people import MODES, TeamLabeller
 from holdfast.preferences.types import Demonstration, Message
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.files import Files
@@ -51,9 +52,7 @@ def load_task(config: Config, world: World) -> Task:
     except Exception as error:
         raise HoldfastError(f"The world {config.world.name} failed: {first_line(error)}") from error
     if config.world.labeller:
-        labeller = _call(
-            load_class(config.world.labeller, "world.labeller"), config.world.labeller, config.run.seed, {}
-        )
+        labeller = _labeller(config)
         if not (hasattr(labeller, "name") and callable(getattr(labeller, "label", None))):
             raise HoldfastError(f"The class {config.world.labeller} is not a labeller: it needs name and label().")
         task = Task(
@@ -69,6 +68,15 @@ def load_task(config: Config, world: World) -> Task:
     if not task.prompts:
         raise HoldfastError(f"The world {config.world.name} has no prompts to train on; give at least one.")
     return task
+
+
+def _labeller(config: Config) -> Any:
+    """People, a judge, both, or the class that the config names."""
+    name = config.world.labeller
+    for mode in MODES:
+        if name == mode:
+            return TeamLabeller(mode, config)
+    return _call(load_class(name, "world.labeller", MODES), name, config.run.seed, {})
 
 
 def load_flaw(spec: str, seed: int, demonstrations: Sequence[Demonstration] = ()) -> Flaw:

@@ -1,0 +1,121 @@
+"""What owners ask of a run that is under way: written here by the web page, carried out by the loop at a safe point."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import insert, select, update
+
+from holdfast.errors import HoldfastError
+from holdfast.preferences.database import Database
+from holdfast.preferences.people_schema import requests
+
+Action = Literal["pause", "resume", "audit", "rollback", "beta", "budget"]
+ACTIONS: tuple[Action, ...] = ("pause", "resume", "audit", "rollback", "beta", "budget")
+LONGEST_REASON = 500
+
+
+@dataclass(frozen=True)
+class OwnerRequest:
+    """One thing that an owner asks for. `state` is asked, done, refused or withdrawn."""
+
+    id: int
+    action: Action
+    arguments: Mapping[str, Any]
+    reason: str
+    asked_by: str
+    asked_at: float
+    state: str
+    outcome: str | None
+    settled_at: float | None
+
+
+class RequestStore:
+    """The requests to one run."""
+
+    def __init__(self, database: Database, run: str, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._run = run
+        self._clock = clock
+
+    def ask(self, key: str, action: Action, arguments: Mapping[str, Any], reason: str, asked_by: str) -> OwnerRequest:
+        """Write a request down; the same key again gives the request that is there already."""
+        row = {
+            "run": self._run,
+            "key": key,
+            "action": action,
+            "arguments": checked(action, arguments),
+            "reason": reason[:LONGEST_REASON],
+            "asked_by": asked_by,
+            "asked_at": self._clock(),
+            "state": "asked",
+        }
+        with self._database.write() as connection:
+            found = connection.execute(select(requests).where(requests.c.key == key)).first()
+            if found is None:
+                connection.execute(insert(requests), row)
+                found = connection.execute(select(requests).where(requests.c.key == key)).one()
+        request = _request(found)
+        if (found.run, request.action, request.asked_by) != (self._run, action, asked_by):
+            raise HoldfastError("Another request has this id already; send it with an id of its own.")
+        return request
+
+    def pending(self) -> list[OwnerRequest]:
+        """What has been asked for and not been settled, oldest first."""
+        return self._read(requests.c.state == "asked", newest_first=False, limit=100)
+
+    def recent(self, limit: int = 20) -> list[OwnerRequest]:
+        """The newest requests, settled or not, newest first."""
+        return self._read(requests.c.id > 0, newest_first=True, limit=limit)
+
+    def settle(self, request_id: int, state: Literal["done", "refused"], outcome: str) -> None:
+        """Say what became of a request; one that is settled stays as it is."""
+        change = update(requests).where(requests.c.id == request_id, requests.c.state == "asked")
+        with self._database.write() as connection:
+            connection.execute(change.values(state=state, outcome=outcome, settled_at=self._clock()))
+
+    def withdraw(self, request_id: int) -> bool:
+        """Take back a request that has not been carried out."""
+        change = update(requests).where(requests.c.id == request_id, requests.c.run == self._run)
+        with self._database.write() as connection:
+            done = connection.execute(
+                change.where(requests.c.state == "asked").values(state="withdrawn", settled_at=self._clock())
+            )
+        return done.rowcount == 1
+
+    def _read(self, which: Any, newest_first: bool, limit: int) -> list[OwnerRequest]:
+        order = requests.c.id.desc() if newest_first else requests.c.id
+        query = select(requests).where(requests.c.run == self._run, which).order_by(order).limit(limit)
+        with self._database.read() as connection:
+            return [_request(row) for row in connection.execute(query)]
+
+
+def checked(action: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an action, or a sentence about them."""
+    if action not in ACTIONS:
+        raise HoldfastError(f"There is no action {action[:40]!r}; the actions are {', '.join(ACTIONS)}.")
+    wanted: Sequence[str] = {"rollback": ("checkpoint",), "beta": ("value",), "budget": ("value",)}.get(action, ())
+    if set(arguments) != set(wanted):
+        raise HoldfastError(f"The action {action} takes {' and '.join(wanted) or 'no argument'}.")
+    if "value" in arguments:
+        value = arguments["value"]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            raise HoldfastError(f"The {action} has to be a number above 0.")
+        return {"value": float(value)}
+    if "checkpoint" in arguments:
+        name = arguments["checkpoint"]
+        if not isinstance(name, str) or not 0 < len(name) <= 100 or "\0" in name:
+            raise HoldfastError("A rollback needs the name of a checkpoint.")
+        return {"checkpoint": name}
+    return {}
+
+
+def _request(row: Any) -> OwnerRequest:
+    return OwnerRequest(
+        row.id, row.action, row.arguments, row.reason, row.asked_by, row.asked_at, row.state, row.outcome,
+        row.settled_at,
+    )  # fmt: skip

@@ -1,0 +1,342 @@
+"""The same over HTTP for programs: JSON in and out, described by /api/openapi.json."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.preferences.accounts import Role
+from holdfast.preferences.encoding import prompt_json
+from holdfast.preferences.queue import LabelQueue, Lease, Said
+from holdfast.preferences.requests import Action, OwnerRequest
+from holdfast.preferences.weighing import read_quality
+from holdfast.report import rounds, words
+from holdfast.report.metrics import as_number
+from holdfast.web.entering import check_login
+from holdfast.web.security import Anyone, Labelling, Owning, Refused, TheSite, Watching
+
+router = APIRouter(prefix="/api/v1")
+
+KEY = Annotated[str, Field(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")]
+
+
+class Problem(BaseModel):
+    """What went wrong, in a sentence."""
+
+    detail: str
+
+
+class Strict(BaseModel):
+    """Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class LogIn(Strict):
+    name: str = Field(max_length=200)
+    password: str = Field(max_length=2000)
+
+
+class LoggedIn(BaseModel):
+    token: str = Field(description="Send it as `Authorization: Bearer TOKEN`.")
+    name: str
+    role: Role
+
+
+class Me(BaseModel):
+    name: str
+    role: Role
+
+
+class PairOut(BaseModel):
+    """A pair to answer. `left` and `right` are shuffled; where they come from is not said."""
+
+    lease: str
+    purpose: Literal["audit", "training", "check"]
+    prompt: Any = Field(description="A text, or a list of {role, content} messages.")
+    left: str
+    right: str
+    left_finished: bool
+    right_finished: bool
+    expires_at: float
+    flagged: bool
+    note: str
+
+
+class AnswerIn(Strict):
+    id: KEY = Field(description="Chosen by you; sending the same again stores nothing.")
+    lease: KEY
+    said: Said
+    seconds: float | None = Field(None, ge=0, le=1e6, description="How long the person took.")
+
+
+class AnswerOut(BaseModel):
+    id: str
+    stored: Literal[True] = True
+    again: bool = Field(description="Whether it was there already.")
+    claim_left: float | None = Field(description="The ensemble's probability that the left one is preferred.")
+    left_version: str
+    right_version: str
+    next: PairOut | None
+
+
+class RemarkIn(Strict):
+    id: KEY
+    lease: KEY
+    kind: Literal["note", "flag", "unflag"]
+    text: str = Field("", max_length=2000)
+
+
+class BatchOut(BaseModel):
+    name: str
+    purpose: str
+    asked: int
+    answered: int
+    left_out: int
+    asked_at: float
+
+
+class ProgressOut(BaseModel):
+    mine: int
+    waiting: list[BatchOut]
+
+
+class RunOut(BaseModel):
+    name: str
+    status: str
+    steps: int
+    verdict: str
+    evidence: str
+    result: str
+    figures: dict[str, str]
+
+
+class MetricOut(BaseModel):
+    name: str
+    steps: list[int]
+    values: list[float | None]
+
+
+class MeasureOut(BaseModel):
+    name: str
+    value: float | None
+    count: int
+    beside: float | None
+    finding: str
+
+
+class LabellerOut(BaseModel):
+    name: str
+    answers: int
+    reliable: bool
+    measures: list[MeasureOut]
+
+
+class QualityOut(BaseModel):
+    alpha: float | None = Field(description="Krippendorff's alpha over comparisons that several people answered.")
+    shared: int
+    labellers: list[LabellerOut]
+
+
+class RequestIn(Strict):
+    id: KEY
+    action: Action
+    arguments: dict[str, float | str] = Field(default_factory=dict, max_length=2)
+    reason: str = Field("", max_length=500)
+
+
+class RequestOut(BaseModel):
+    id: int
+    action: Action
+    arguments: dict[str, Any]
+    reason: str
+    asked_by: str
+    state: str
+    outcome: str | None
+
+
+class InvitationIn(Strict):
+    role: Role
+
+
+class InvitationOut(BaseModel):
+    path: str = Field(description="Add it to the server's address; it can be used once.")
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem} for code in (400, 401, 403, 404, 405, 409, 413, 422)
+}
+
+
+def pair_out(lease: Lease) -> PairOut:
+    shown = lease.shown
+    return PairOut.model_construct(
+        lease=lease.token, purpose=lease.purpose, prompt=prompt_json(shown.prompt), left=shown.a.text,
+        right=shown.b.text, left_finished=shown.a.finished, right_finished=shown.b.finished,
+        expires_at=lease.expires_at, flagged=lease.flagged, note=lease.note,
+    )  # fmt: skip
+
+
+def next_of(queue: LabelQueue, name: str) -> PairOut | None:
+    lease = queue.next(name)
+    return None if lease is None else pair_out(lease)
+
+
+@router.post("/session", responses={**PROBLEMS, 429: {"model": Problem}}, tags=["session"])
+def log_in(request: Request, site: TheSite, given: LogIn) -> LoggedIn:
+    """Log in with name and password."""
+    account = check_login(request, site, given.name, given.password)
+    if account is None:
+        raise Refused(401, "Name or password is not right.")
+    token, _ = site.accounts.open_session(account)
+    return LoggedIn(token=token, name=account.name, role=account.role)
+
+
+@router.delete("/session", responses=PROBLEMS, status_code=204, tags=["session"])
+def log_out(visitor: Anyone, site: TheSite) -> Response:
+    """End the session."""
+    site.accounts.close_session(visitor.token)
+    return Response(status_code=204)
+
+
+@router.get("/me", responses=PROBLEMS, tags=["session"])
+def me(visitor: Anyone) -> Me:
+    """Who you are."""
+    return Me(name=visitor.name, role=visitor.role)
+
+
+@router.post("/next", responses=PROBLEMS, tags=["labelling"])
+def take_next(visitor: Labelling, site: TheSite) -> PairOut | None:
+    """The pair to answer now, leased to you; null where there is none."""
+    return next_of(site.queue, visitor.name)
+
+
+@router.post("/answers", responses=PROBLEMS, tags=["labelling"])
+def answer(visitor: Labelling, site: TheSite, given: AnswerIn) -> AnswerOut:
+    """Store an answer. When this returns, the label survives a crash."""
+    done = site.queue.submit(given.id, visitor.name, given.lease, given.said, given.seconds)
+    return AnswerOut(
+        id=done.id, again=done.again, claim_left=done.claim_left, left_version=done.versions[0],
+        right_version=done.versions[1], next=next_of(site.queue, visitor.name),
+    )  # fmt: skip
+
+
+@router.post("/undo", responses=PROBLEMS, tags=["labelling"])
+def undo(visitor: Labelling, site: TheSite) -> PairOut | None:
+    """Take back your last answer; its pair is yours again. Null where there is nothing to take back."""
+    lease = site.queue.undo(visitor.name)
+    return None if lease is None else pair_out(lease)
+
+
+@router.post("/remarks", responses=PROBLEMS, status_code=204, tags=["labelling"])
+def remark(visitor: Labelling, site: TheSite, given: RemarkIn) -> Response:
+    """A note or a flag on the pair that you hold."""
+    site.queue.remark(given.id, visitor.name, given.lease, given.kind, given.text)
+    return Response(status_code=204)
+
+
+@router.get("/progress", responses=PROBLEMS, tags=["labelling"])
+def progress(visitor: Labelling, site: TheSite) -> ProgressOut:
+    """How many you have answered, and what the run waits for."""
+    batches = [
+        BatchOut(
+            name=b.name, purpose=b.purpose, asked=b.asked, answered=b.answered, left_out=b.dropped, asked_at=b.asked_at
+        )
+        for b in site.queue.waiting()
+    ]
+    return ProgressOut(mine=site.queue.done_by(visitor.name), waiting=batches)
+
+
+@router.get("/run", responses=PROBLEMS, tags=["run"])
+def run(visitor: Watching, site: TheSite) -> RunOut:
+    """How the run stands."""
+    data = site.live.picture().data
+    state = words.status(data)
+    end = rounds.ending(data, state)
+    return RunOut(
+        name=data.name, status=state, steps=len(data.metrics), verdict=end.headline if end else "",
+        evidence=end.evidence if end else "", result=words.result(data),
+        figures={tile.label: tile.value for tile in words.tiles(data)},
+    )  # fmt: skip
+
+
+@router.get("/metrics", responses=PROBLEMS, tags=["run"])
+def metrics(visitor: Watching, site: TheSite, name: Annotated[str, Query(max_length=200)]) -> MetricOut:
+    """One metric, step by step; docs/reference/metrics.md has the names."""
+    data = site.live.picture().data
+    if not data.metrics.count(name):
+        raise Refused(404, "The run has no such metric.")
+    return MetricOut(name=name, steps=list(data.metrics.steps), values=list(data.metrics.column(name)))
+
+
+@router.get("/events", responses=PROBLEMS, tags=["run"])
+def events(visitor: Watching, site: TheSite, after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> list[dict[str, Any]]:
+    """What happened, in order, from the `after`-th on; at most 1000."""
+    found = site.live.picture().data.events[after : after + 1000]
+    return [
+        {"number": n, "step": e.step, "round": e.round, "event": e.kind, **_plain(e.fields)}
+        for n, e in enumerate(found, start=after)
+    ]
+
+
+def _plain(fields: Any) -> dict[str, Any]:
+    """Fields without numbers that JSON does not have."""
+    return {k: (as_number(v) if isinstance(v, float) else v) for k, v in fields.items()}
+
+
+@router.get("/quality", responses=PROBLEMS, tags=["labels"])
+def quality(visitor: Watching, site: TheSite) -> QualityOut:
+    """How far people agree, and who is found unreliable."""
+    found = read_quality(site.store.database, site.run.key, site.config.quality)
+    return QualityOut(
+        alpha=found.alpha,
+        shared=found.shared,
+        labellers=[
+            LabellerOut(
+                name=one.name,
+                answers=one.answers,
+                reliable=one.reliable,
+                measures=[
+                    MeasureOut(name=m.name, value=m.value, count=m.count, beside=m.beside, finding=m.finding)
+                    for m in one.measures
+                ],
+            )
+            for one in found.labellers
+        ],
+    )
+
+
+def request_out(found: OwnerRequest) -> RequestOut:
+    return RequestOut(
+        id=found.id, action=found.action, arguments=dict(found.arguments), reason=found.reason,
+        asked_by=found.asked_by, state=found.state, outcome=found.outcome,
+    )  # fmt: skip
+
+
+@router.get("/requests", responses=PROBLEMS, tags=["run"])
+def requests(visitor: Watching, site: TheSite) -> list[RequestOut]:
+    """What owners have asked of the run, the newest first."""
+    return [request_out(found) for found in site.requests.recent()]
+
+
+@router.post("/requests", responses=PROBLEMS, tags=["run"])
+def ask(visitor: Owning, site: TheSite, given: RequestIn) -> RequestOut:
+    """Ask something of the run; it is carried out at its next safe point."""
+    return request_out(site.requests.ask(given.id, given.action, given.arguments, given.reason, visitor.name))
+
+
+@router.delete("/requests/{number}", responses=PROBLEMS, status_code=204, tags=["run"])
+def withdraw(visitor: Owning, site: TheSite, number: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
+    """Take back a request that has not been carried out."""
+    if not site.requests.withdraw(number):
+        raise Refused(404, "There is no such request waiting.")
+    return Response(status_code=204)
+
+
+@router.post("/invitations", responses=PROBLEMS, tags=["people"])
+def invite(visitor: Owning, site: TheSite, given: InvitationIn) -> InvitationOut:
+    """A link with which one person makes an account."""
+    return InvitationOut(path=f"/join/{site.accounts.invite(given.role, visitor.name)}")

@@ -1,0 +1,98 @@
+"""The OpenAPI description, as JSON and as a page of our own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from holdfast.web.pages import page
+from holdfast.web.security import Anyone
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing that the API does."""
+
+    method: str
+    path: str
+    summary: str
+    group: str
+    parameters: list[tuple[str, str, str]]
+    body: list[tuple[str, str, str]]
+    answer: list[tuple[str, str, str]]
+    codes: list[str]
+
+
+def operations(description: dict[str, Any]) -> list[Operation]:
+    """Every operation, with fields by name, kind and meaning."""
+    found = []
+    for path, methods in description["paths"].items():
+        for method, told in methods.items():
+            body = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            good: dict[str, Any] = next(
+                (reply for code, reply in told["responses"].items() if code.startswith("2")), {}
+            )
+            answer = good.get("content", {}).get("application/json", {}).get("schema", {})
+            found.append(
+                Operation(
+                    method=method.upper(),
+                    path=path,
+                    summary=told.get("description") or told.get("summary", ""),
+                    group=(told.get("tags") or [""])[0],
+                    parameters=[
+                        (one["name"], kind_of(one.get("schema", {})), one.get("description", ""))
+                        for one in told.get("parameters", [])
+                    ],
+                    body=fields_of(body, description),
+                    answer=fields_of(answer, description),
+                    codes=sorted(told["responses"]),
+                )
+            )
+    return found
+
+
+def fields_of(schema: dict[str, Any], description: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The fields of an object; of a list those of what it holds, and of a choice those of its first object."""
+    for choice in (schema, schema.get("items", {}), *schema.get("anyOf", [])):
+        name = choice.get("$ref", "").rpartition("/")[2]
+        if name:
+            told = description["components"]["schemas"][name]
+            needed = told.get("required", [])
+            return [
+                (key, kind_of(one) + ("" if key in needed else ", optional"), one.get("description", ""))
+                for key, one in told.get("properties", {}).items()
+            ]
+    return []
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    """A type in words."""
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if "const" in schema:
+        return str(schema["const"])
+    if "anyOf" in schema:
+        return " or ".join(kind_of(one) for one in schema["anyOf"])
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if schema.get("type") == "array":
+        return f"list of {kind_of(schema.get('items', {}))}"
+    return str(schema.get("type", "anything"))
+
+
+@router.get("/api/openapi.json")
+def openapi(request: Request, visitor: Anyone) -> Response:
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/api")
+def api_page(request: Request, visitor: Anyone) -> Response:
+    description = request.app.openapi()
+    return page(
+        request, "api.html", visitor, operations=operations(description), words=description["info"]["description"]
+    )

@@ -1,0 +1,169 @@
+"""The live dashboard: the verdict and its evidence, the charts of the report, a time line, and what an owner may do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response
+
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.report import events, rounds, words
+from holdfast.report.chart_spec import ChartSpec
+from holdfast.report.charts import line_chart
+from holdfast.report.data import EventRow, RunData
+from holdfast.report.panels import narrow, panels
+from holdfast.web.pages import page, render
+from holdfast.web.security import TheSite, Watching
+from holdfast.web.site import Site
+
+router = APIRouter(include_in_schema=False)
+
+MOST_ON_TIME_LINE = 80
+MOST_SIGNALS = 9
+ALWAYS = ("Length", "Repeated trigrams", "Rare tokens", "Entropy")
+# Events that a person looks for on the time line; the rest is in the report.
+ON_TIME_LINE = frozenset(
+    {
+        "refresh", "gate", "audit", "verdict", "action", "advice", "rollback", "stopped", "owner", "label_quality",
+        "kl_limit", "waiting", "waited", "resumed", "run_finished", "ensemble_trained", "checkpoint_skipped",
+    }
+)  # fmt: skip
+SHORT = {
+    "refresh": "refresh",
+    "gate": "gate",
+    "audit": "audit",
+    "verdict": "verdict",
+    "action": "action",
+    "advice": "advice",
+    "rollback": "rollback",
+    "stopped": "stopped",
+    "owner": "owner",
+    "label_quality": "labels",
+    "kl_limit": "KL limit",
+    "waiting": "waits",
+    "waited": "goes on",
+    "resumed": "resumed",
+    "run_finished": "finished",
+    "ensemble_trained": "ensemble",
+    "checkpoint_skipped": "checkpoint",
+}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One event on the time line: a word, the whole sentence, and where the answers are that caused it."""
+
+    when: str
+    kind: str
+    text: str
+    weight: str
+    time: str
+    answers: str
+
+
+def moment_of(event: EventRow) -> Moment:
+    line = events.event_lines([event])[0]
+    return Moment(line.when, SHORT[event.kind], line.text, line.weight, _clock(event), answers_of(event))
+
+
+def _clock(event: EventRow) -> str:
+    try:
+        return datetime.fromisoformat(str(event.fields.get("time"))).astimezone(UTC).strftime("%d %b %H:%M:%S UTC")
+    except ValueError:
+        return ""
+
+
+def answers_of(event: EventRow) -> str:
+    """The page with the answers behind an event; empty where there are none."""
+    if event.round is None:
+        return ""
+    if event.kind in ("audit", "verdict", "rollback", "advice", "stopped") and not event.fields.get("by"):
+        return f"/answers?round={event.round}&kind=audit"
+    if event.kind == "action":
+        kind = "adversarial" if event.fields.get("rung") == "adversarial" else "audit"
+        return f"/answers?round={event.round}&kind={kind}"
+    if event.kind in ("refresh", "gate"):
+        return f"/answers?round={event.round}&kind=training"
+    return ""
+
+
+def time_line(run: RunData) -> list[Moment]:
+    """The newest first."""
+    wanted = [event for event in run.events if event.kind in ON_TIME_LINE]
+    return [moment_of(event) for event in reversed(wanted[-MOST_ON_TIME_LINE:])]
+
+
+def draw(run: RunData, site: Site) -> tuple[str, str]:
+    """The live part of the page, and the charts for a closer look."""
+    shown = panels(run)
+    state = words.status(run)
+    signals, others = always_first([*shown.signals, *shown.more_signals])
+    live = render(
+        "live.html",
+        status=state,
+        ending=rounds.ending(run, state),
+        result=words.result(run),
+        tiles=words.tiles(run),
+        head=[(line_chart(spec, inline=True), line_chart(narrow(spec), inline=True)) for spec in shown.head],
+        audits=[line_chart(spec, inline=True) for spec in shown.audits],
+        main=[line_chart(spec, inline=True) for spec in shown.main],
+        signals=[line_chart(spec, inline=True) for spec in signals],
+        moments=time_line(run),
+        rounds=rounds.round_table(run),
+    )
+    rest = [line_chart(spec, inline=True) for spec in (*shown.more, *others)]
+    return live, render("charts.html", charts=rest)
+
+
+def always_first(signals: Sequence[ChartSpec]) -> tuple[list[ChartSpec], list[ChartSpec]]:
+    """The signals to show at once: the best known ways to fool a reward, then those that moved most; and the rest."""
+    known = [spec for spec in signals if spec.title in ALWAYS]
+    moved = [spec for spec in signals if spec.title not in ALWAYS]
+    room = MOST_SIGNALS - len(known)
+    return [*known, *moved[:room]], moved[room:]
+
+
+@router.get("/")
+def dashboard(request: Request, visitor: Watching, site: TheSite) -> Response:
+    return page(request, "dashboard.html", visitor, picture=site.live.picture_soon(), **_asides(site))
+
+
+def _asides(site: Site) -> dict[str, Any]:
+    """What is not drawn from the run's files: who is waited for, what was asked, where one can go back to."""
+    recent = site.requests.recent(8)
+    return {
+        "batches": site.queue.waiting(),
+        "requests": recent,
+        "paused": _paused(site),
+        "checkpoints": list(reversed(CheckpointStore(site.run.checkpoints).names())),
+    }
+
+
+def _paused(site: Site) -> bool:
+    """Whether the newest pause that was carried out has not been ended."""
+    done = [r.action for r in site.requests.recent(200) if r.state == "done" and r.action in ("pause", "resume")]
+    return bool(done) and done[0] == "pause"
+
+
+@router.get("/live")
+def live(visitor: Watching, site: TheSite, have: int = 0) -> Response:
+    """The live part again, if there is a newer one than the browser has."""
+    picture = site.live.picture()
+    if picture.number == have:
+        return Response(status_code=204)
+    return HTMLResponse(picture.live, headers={"X-Picture": str(picture.number)})
+
+
+@router.get("/live/aside")
+def aside(visitor: Watching, site: TheSite) -> Response:
+    """What is asked and waited for, which changes without the run's files."""
+    return HTMLResponse(render("aside.html", visitor=visitor, **_asides(site)))
+
+
+@router.get("/live/more")
+def more(visitor: Watching, site: TheSite) -> Response:
+    return HTMLResponse(site.live.picture().more)

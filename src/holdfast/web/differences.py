@@ -1,0 +1,32 @@
+"""Where two answers differ, word by word, for the eye."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+_PIECES = re.compile(r"\s+|\w+|[^\w\s]")
+# Comparing takes time that grows with the product of the lengths; longer texts are shown without marks.
+MOST_PIECES = 1500
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of text that the other answer has too, or not."""
+
+    text: str
+    differs: bool
+
+
+def differences(a: str, b: str) -> tuple[list[Piece], list[Piece]]:
+    """Both texts cut into stretches; put together again they are what they were."""
+    left, right = _PIECES.findall(a), _PIECES.findall(b)
+    if a == b or max(len(left), len(right)) > MOST_PIECES:
+        return [Piece(a, False)], [Piece(b, False)]
+    pieces: tuple[list[Piece], list[Piece]] = ([], [])
+    for kind, i, j, k, m in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        for found, words in ((pieces[0], left[i:j]), (pieces[1], right[k:m])):
+            if words:
+                found.append(Piece("".join(words), kind != "equal"))
+    return pieces

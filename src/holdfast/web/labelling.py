@@ -1,0 +1,187 @@
+"""The labelling page: one pair at a time, by buttons, by keys, with or without script.
+
+The page is a form. The script sends it in the background and puts the answer, which is the next pair, into the page;
+without script the browser does the same with a redirect.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Form, Header, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from holdfast.errors import HoldfastError
+from holdfast.preferences.batches import Batch
+from holdfast.preferences.queue import Lease, Said, Submitted
+from holdfast.preferences.types import Message
+from holdfast.report.text import visible
+from holdfast.web.differences import Piece, differences
+from holdfast.web.pages import page, render
+from holdfast.web.security import Labelling, LabellingForm, Refused, TheSite, Visitor
+from holdfast.web.site import Site
+
+router = APIRouter(include_in_schema=False)
+
+LONGEST_SHOWN = 60_000
+Fragment = Annotated[str | None, Header(alias="X-Fragment")]
+Token = Annotated[str, Form(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One answer as it is shown; `omitted` characters are behind a link."""
+
+    name: str
+    number: int
+    pieces: list[Piece]
+    omitted: int
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two answers to a prompt as they are shown; `submission` makes sending twice the same as sending once."""
+
+    lease: str
+    purpose: str
+    turns: list[Message]
+    sides: tuple[Side, Side]
+    submission: str
+    flagged: bool
+    note: str
+    differ: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far it is: mine, and what the run waits for."""
+
+    mine: int
+    batches: list[Batch]
+
+    @property
+    def now(self) -> Batch | None:
+        return self.batches[0] if self.batches else None
+
+
+def pair_of(lease: Lease) -> Pair:
+    """A lease for the eye: the sides as they were shuffled, no names, no scores."""
+    shown = lease.shown
+    turns = [Message("", shown.prompt)] if isinstance(shown.prompt, str) else list(shown.prompt)
+    texts = [side.text[:LONGEST_SHOWN] for side in (shown.a, shown.b)]
+    pieces = differences(texts[0], texts[1])
+    left, right = (
+        Side(name, n, parts, len(side.text) - len(text), side.finished)
+        for n, (name, parts, side, text) in enumerate(
+            zip(("Answer 1", "Answer 2"), pieces, (shown.a, shown.b), texts, strict=True), start=1
+        )
+    )
+    differ = any(piece.differs for side in pieces for piece in side)
+    cut = [Message(turn.role, turn.content[:LONGEST_SHOWN]) for turn in turns]
+    return Pair(
+        lease.token, lease.purpose, cut, (left, right), secrets.token_urlsafe(16), lease.flagged, lease.note, differ
+    )
+
+
+def item_of(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted | None = None, words: str = "") -> str:
+    """The part of the page that changes with each pair."""
+    return render("pair.html", **_values(site, visitor, lease, last, words))
+
+
+def _values(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted | None, words: str) -> dict[str, Any]:
+    return {
+        "visitor": visitor,
+        "pair": None if lease is None else pair_of(lease),
+        "last": last,
+        "said": None if last is None else said_of(last),
+        "words": words,
+        "progress": Progress(site.queue.done_by(visitor.name), site.queue.waiting()),
+    }
+
+
+def said_of(last: Submitted) -> str:
+    """An answer in words, as the person gave it."""
+    if last.answer in ("a", "b"):
+        return "answer 1" if (last.answer == "a") != last.swapped else "answer 2"
+    return {"tie": "a tie", "both_bad": "both bad", "skip": "skipped"}[last.answer]
+
+
+@router.get("/label")
+def label_page(request: Request, visitor: Labelling, site: TheSite) -> Response:
+    lease = site.queue.next(visitor.name)
+    values = _values(site, visitor, lease, None, "")
+    return page(request, "label.html", visitor, **{name: value for name, value in values.items() if name != "visitor"})
+
+
+@router.get("/label/pair")
+def next_pair(visitor: Labelling, site: TheSite) -> Response:
+    return HTMLResponse(item_of(site, visitor, site.queue.next(visitor.name)))
+
+
+@router.post("/label/answer")
+def answer(
+    visitor: LabellingForm,
+    site: TheSite,
+    lease: Token,
+    submission: Token,
+    said: Annotated[Said, Form()],
+    seconds: Annotated[float | None, Form(ge=0, le=1e6)] = None,
+    x_fragment: Fragment = None,
+) -> Response:
+    """Store an answer and give the next pair. What went wrong is said above it; nothing is lost."""
+    last, words = None, ""
+    try:
+        last = site.queue.submit(submission, visitor.name, lease, said, seconds)
+    except HoldfastError as error:
+        words = str(error)
+    if x_fragment is None:
+        return RedirectResponse("/label", 303)
+    return HTMLResponse(item_of(site, visitor, site.queue.next(visitor.name), last, words))
+
+
+@router.post("/label/undo")
+def undo(visitor: LabellingForm, site: TheSite, x_fragment: Fragment = None) -> Response:
+    words = ""
+    lease = None
+    try:
+        lease = site.queue.undo(visitor.name)
+        words = "Taken back: here is that pair again." if lease else "There is nothing to take back."
+    except HoldfastError as error:
+        words = str(error)
+    if x_fragment is None:
+        return RedirectResponse("/label", 303)
+    return HTMLResponse(item_of(site, visitor, lease or site.queue.next(visitor.name), None, words))
+
+
+@router.post("/label/remark")
+def remark(
+    visitor: LabellingForm,
+    site: TheSite,
+    lease: Token,
+    remark: Token,
+    kind: Annotated[Literal["note", "flag", "unflag"], Form()],
+    text: Annotated[str, Form(max_length=4000)] = "",
+    x_fragment: Fragment = None,
+) -> Response:
+    words = {"note": "The note is kept.", "flag": "Flagged.", "unflag": "No longer flagged."}[kind]
+    try:
+        site.queue.remark(remark, visitor.name, lease, kind, text)
+    except HoldfastError as error:
+        words = str(error)
+    if x_fragment is None:
+        return RedirectResponse("/label", 303)
+    return HTMLResponse(item_of(site, visitor, site.queue.next(visitor.name), None, words))
+
+
+@router.get("/label/whole/{number}")
+def whole(visitor: Labelling, site: TheSite, number: Literal["1", "2"]) -> Response:
+    """A very long answer as plain text, of the pair that the person holds and no other."""
+    lease = site.queue.next(visitor.name)
+    if lease is None:
+        raise Refused(404, "There is no pair to look at.")
+    side = lease.shown.a if number == "1" else lease.shown.b
+    headers = {"Content-Security-Policy": "default-src 'none'; sandbox"}
+    return PlainTextResponse(visible(side.text), headers=headers)

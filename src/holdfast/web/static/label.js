@@ -1,0 +1,145 @@
+"use strict";
+// Keys, and answers sent in the background: the page is a form that works without this.
+(() => {
+  const pair = document.getElementById("pair");
+  const news = document.getElementById("news");
+  const keys = document.getElementById("keys");
+  const RETRY_MS = [300, 1000, 2000, 4000, 8000];
+  const LOOK_MS = 2000;
+  let shownAt = performance.now();
+  let busy = false;
+  let differ = sessionStorage.getItem("differ") !== "off";
+  let look = sessionStorage.getItem("reveal") === "on";
+
+  function prepare() {
+    for (const one of pair.querySelectorAll(".scripted")) one.hidden = false;
+    const note = pair.querySelector("#note");
+    if (note) note.hidden = true;
+    const sides = pair.querySelector(".sides");
+    if (sides) sides.classList.toggle("marked", differ);
+    pair.querySelector("#differ")?.setAttribute("aria-pressed", String(differ));
+    const reveal = pair.querySelector("#reveal");
+    if (reveal) {
+      reveal.open = look;
+      reveal.addEventListener("toggle", () => {
+        look = reveal.open;
+        sessionStorage.setItem("reveal", look ? "on" : "off");
+      });
+    }
+    shownAt = performance.now();
+  }
+
+  function announce() {
+    const alert = pair.querySelector(".alert");
+    const here = pair.querySelector("#answer") ? "The next pair is here." : "Nothing to label right now.";
+    news.textContent = alert ? `${alert.textContent} ${here}` : here;
+  }
+
+  function show(html) {
+    const held = pair.querySelector("#answer")?.dataset.lease;
+    pair.innerHTML = html;
+    prepare();
+    announce();
+    if (pair.querySelector("#answer")?.dataset.lease !== held) scrollTo({ top: 0 });
+    // Where the reader was is gone; the prompt is where reading goes on.
+    const title = pair.querySelector("h2");
+    if (title) {
+      title.tabIndex = -1;
+      title.focus({ preventScroll: true });
+    }
+  }
+
+  function tell(words) {
+    let alert = pair.querySelector(".alert");
+    if (!alert) {
+      alert = document.createElement("p");
+      alert.className = "alert";
+      alert.setAttribute("role", "alert");
+      pair.prepend(alert);
+    }
+    alert.textContent = words;
+  }
+
+  // The same submission may be sent again: the server stores it once.
+  async function send(form, button) {
+    if (busy) return;
+    busy = true;
+    pair.setAttribute("aria-busy", "true");
+    const seconds = form.querySelector("[name=seconds]");
+    if (seconds) seconds.value = ((performance.now() - shownAt) / 1000).toFixed(2);
+    const body = new URLSearchParams(new FormData(form));
+    if (button?.name) body.set(button.name, button.value);
+    for (let attempt = 0; ; attempt += 1) {
+      try {
+        const reply = await fetch(form.getAttribute("action"), { method: "POST", body, headers: { "X-Fragment": "1" } });
+        if (reply.status === 401) return location.assign("/login");
+        if (reply.status < 500) {
+          if (reply.ok) show(await reply.text());
+          else tell("That was refused; load the page again.");
+          break;
+        }
+      } catch {
+        // The server cannot be reached: it may be starting again.
+      }
+      tell("The server does not answer. Your answer is kept here and sent again …");
+      await new Promise((done) => { setTimeout(done, RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)]); });
+    }
+    busy = false;
+    pair.removeAttribute("aria-busy");
+  }
+
+  function openNote(open) {
+    const form = pair.querySelector("#note");
+    if (!form) return;
+    form.hidden = !open;
+    pair.querySelector("#note-open")?.setAttribute("aria-expanded", String(open));
+    if (open) form.querySelector("textarea").focus();
+    else pair.querySelector("#note-open")?.focus();
+  }
+
+  document.addEventListener("submit", (event) => {
+    if (!pair.contains(event.target)) return;
+    event.preventDefault();
+    send(event.target, event.submitter);
+  });
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button?.id === "note-open") openNote(pair.querySelector("#note").hidden);
+    if (button?.id === "differ") {
+      differ = !differ;
+      sessionStorage.setItem("differ", differ ? "on" : "off");
+      pair.querySelector(".sides").classList.toggle("marked", differ);
+      button.setAttribute("aria-pressed", String(differ));
+    }
+  });
+
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("textarea, input:not([type=checkbox]), select");
+    if (typing) {
+      if (event.key === "Escape") openNote(false);
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) typing.form?.requestSubmit();
+      return;
+    }
+    if (!keys.checked || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    const button = pair.querySelector(`button[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
+    if (!button || busy) return;
+    event.preventDefault();
+    button.click();
+  });
+
+  // With nothing to do the page asks now and then.
+  setInterval(async () => {
+    if (busy || document.hidden || !pair.querySelector("[data-empty]")) return;
+    try {
+      const reply = await fetch("/label/pair");
+      if (reply.status === 401) return location.assign("/login");
+      const html = await reply.text();
+      if (reply.ok && !busy && !html.includes("data-empty")) show(html);
+    } catch {
+      // Not there; the next look may find it.
+    }
+  }, LOOK_MS);
+
+  prepare();
+})();

@@ -1,0 +1,47 @@
+"""People who answer what a run asks, in a thread beside it: simulated ones who like the shorter answer."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from holdfast.config.schema import PeopleConfig
+from holdfast.preferences.queue import LabelQueue, Lease, Said
+from holdfast.preferences.store import PreferenceStore
+
+# As a run's settings: quick to look for answers, one opinion each.
+SETTINGS = {"world__labeller": "people", "people__poll_seconds": "0.05", "people__overlap": "0.0"}
+
+
+def shorter(lease: Lease) -> Said:
+    left, right = lease.shown.a.text, lease.shown.b.text
+    return "tie" if left == right else "left" if len(left) < len(right) else "right"
+
+
+@contextlib.contextmanager
+def answering(
+    url: str, run: str, *names: str, choose: Callable[[Lease], Said] = shorter, config: PeopleConfig | None = None
+) -> Iterator[list[str]]:
+    """Answers in the background until the block ends; gives the ids that have been answered, as they are."""
+    done, answered = threading.Event(), []
+
+    def work() -> None:
+        with PreferenceStore.open(url) as store:
+            queue = LabelQueue(store.database, run, config or PeopleConfig())
+            while not done.is_set():
+                for name in names or ("anna",):
+                    if lease := queue.next(name):
+                        queue.submit(f"{name}-{lease.token}", name, lease.token, choose(lease), 3.0)
+                        answered.append(lease.comparison.id)
+                    else:
+                        time.sleep(0.02)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield answered
+    finally:
+        done.set()
+        thread.join()

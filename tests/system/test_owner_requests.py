@@ -1,0 +1,124 @@
+"""What owners ask of a run is carried out between steps, once, with an event that says who asked."""
+
+from pathlib import Path
+
+import pytest
+
+import small_run
+from holdfast.cli.main import main
+from holdfast.errors import HoldfastError
+from holdfast.obeying import Obeying
+from holdfast.preferences.requests import RequestStore
+from holdfast.preferences.store import PreferenceStore
+
+KEY = "concierge-3"
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """Runs a small run that finds requests in its database from its first step on."""
+
+    def run(*requests, code=0, **settings):
+        real = Obeying.__init__
+
+        def with_requests(self, store, *args, **kwargs):
+            real(self, store, *args, **kwargs)
+            for n, (action, arguments) in enumerate(requests):
+                store.ask(f"request-{n:04d}", action, arguments, "a test", "anna")
+
+        monkeypatch.setattr(Obeying, "__init__", with_requests)
+        assert main(small_run.run_arguments(tmp_path, people__poll_seconds="0.05", **settings)) == code
+        return tmp_path / small_run.NAME
+
+    return run
+
+
+def settled(run: Path) -> dict[str, tuple[str, str | None]]:
+    with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
+        return {r.action: (r.state, r.outcome) for r in RequestStore(store.database, KEY).recent()}
+
+
+def test_beta_and_budget_are_changed_and_read_back(asked):
+    run = asked(("beta", {"value": 0.2}), ("budget", {"value": 1.5}))
+    beta, budget = small_run.events_of(run, "owner")
+    assert (beta["by"], beta["reason"], beta["step"]) == ("anna", "a test", 1)
+    assert beta["after"]["beta"] == pytest.approx(0.2)
+    assert budget["after"]["kl_target"] == pytest.approx(1.5)
+    rows = small_run.rows_of(run / "metrics.jsonl")
+    assert rows[0]["control/beta"] == pytest.approx(0.05, rel=0.2)
+    assert rows[1]["control/beta"] == pytest.approx(0.2, rel=0.05)
+    assert {state for state, _ in settled(run).values()} == {"done"}
+
+
+def test_an_audit_ends_the_round_and_asks_about_more_pairs(asked):
+    run = asked(("audit", {}), run__steps_per_round="4")
+    first = small_run.events_of(run, "round_finished")[0]
+    assert (first["round"], first["step"]) == (1, 1)
+    assert small_run.events_of(run, "audit")[0]["labels"] == 12  # audit.suspicious_pairs
+    assert small_run.events_of(run, "round_finished")[1]["step"] == 5
+
+
+def test_a_rollback_that_an_owner_asked_for(asked):
+    run = asked(("rollback", {"checkpoint": "round-0000"}), run__steps_per_round="3")
+    (event,) = small_run.events_of(run, "rollback")
+    assert (event["by"], event["to"], event["step_from"], event["step_to"]) == ("anna", "round-0000", 1, 0)
+    assert settled(run)["rollback"] == ("done", "rolled back to round-0000")
+    assert small_run.events_of(run, "run_finished")
+
+
+@pytest.mark.parametrize(
+    ("request_", "settings", "words"),
+    [
+        (("rollback", {"checkpoint": "round-0099"}), {}, "no checkpoint round-0099"),
+        (("budget", {"value": 2.0}), {"kl__controller": "fixed"}, "no KL budget"),
+        (("audit", {}), {"guard__mode": "off"}, "guard is off"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_the_run_goes_on(asked, request_, settings, words):
+    run = asked(request_, **settings)
+    state, outcome = settled(run)[request_[0]]
+    assert state == "refused"
+    assert words in outcome
+    assert small_run.events_of(run, "run_finished")
+
+
+def test_a_pause_outlasts_the_process_until_somebody_lets_it_go_on(asked, tmp_path, monkeypatch):
+    from holdfast.cli.watching import StopRequest
+
+    # Stopped while it is paused, as Ctrl-C would.
+    looks = iter(range(10_000))
+    monkeypatch.setattr(StopRequest, "__call__", lambda self: next(looks) > 3)
+    run = asked(("pause", {}), code=130)
+    assert settled(run)["pause"] == ("done", "paused the run")
+    before = (run / "metrics.jsonl").read_bytes()
+    monkeypatch.undo()
+    with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
+        RequestStore(store.database, KEY).ask("let-it-go-on", "resume", {}, "", "ben")
+    assert main(["resume", str(run)]) == 0
+    assert (run / "metrics.jsonl").read_bytes().startswith(before)
+    assert [(e["by"], e["words"]) for e in small_run.events_of(run, "owner")] == [
+        ("anna", "paused the run"), ("ben", "let the run go on"),
+    ]  # fmt: skip
+
+
+def test_nothing_is_carried_out_twice_after_a_crash(asked, monkeypatch):
+    """Killed after the checkpoint and before the request is marked as done."""
+
+    def crash(self):
+        if self.unsettled:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Obeying, "settle", crash)
+        run = asked(("beta", {"value": 0.2}), code=130)
+    assert settled(run)["beta"] == ("asked", None)
+    monkeypatch.undo()
+    assert main(["resume", str(run)]) == 0
+    assert settled(run)["beta"] == ("done", "carried out before the run was restarted")
+    assert len(small_run.events_of(run, "owner")) == 1
+
+
+@pytest.mark.parametrize("bad", [("beta", {"value": 0}), ("beta", {}), ("pause", {"x": 1}), ("explode", {})])
+def test_a_bad_request_is_refused_before_it_is_stored(tmp_path, bad):
+    with PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}") as store, pytest.raises(HoldfastError):
+        RequestStore(store.database, "run").ask("request-1", *bad, "", "anna")

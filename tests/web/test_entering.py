@@ -1,0 +1,206 @@
+"""Sessions, invitations, and everything that must not get in."""
+
+import re
+
+import pytest
+
+import web_site
+from holdfast.errors import HoldfastError
+from holdfast.preferences.accounts import INVITATION_SECONDS, SESSION_SECONDS, AccountStore
+from holdfast.preferences.database import Database
+from holdfast.preferences.people_schema import accounts, invitations, sessions
+from holdfast.web.security import COOKIE, HEADERS
+from holdfast.web.site import RateLimit
+
+LOGIN = {"name": "owner", "password": web_site.PASSWORD}
+
+
+def test_logging_in_and_out(site):
+    client = site.anonymous()
+    assert client.get("/").headers["location"] == "/login"
+    reply = client.post("/login", data=LOGIN)
+    assert (reply.status_code, reply.headers["location"]) == (303, "/")
+    cookie = reply.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    page = client.get("/")
+    assert page.status_code == 200
+    csrf = re.search(r'name="csrf" value="([^"]+)"', page.text)[1]
+    assert client.post("/logout", data={"csrf": csrf}).status_code == 303
+    assert client.get("/").status_code == 303
+    old = site.anonymous()
+    old.cookies.set(COOKIE, cookie.split("=")[1].split(";")[0])
+    assert old.get("/").status_code == 303
+
+
+def test_a_labeller_begins_at_the_labelling_page(site):
+    reply = site.anonymous().post("/login", data={"name": "labeller", "password": web_site.PASSWORD})
+    assert reply.headers["location"] == "/label"
+
+
+@pytest.mark.parametrize("password", ["", "wrong", web_site.PASSWORD + "x", "x" * 1999, "nul\0"])
+def test_a_wrong_password_is_refused(site, password):
+    reply = site.anonymous().post("/login", data={"name": "owner", "password": password})
+    assert reply.status_code == 401
+    assert "set-cookie" not in reply.headers
+
+
+def test_an_invitation_makes_one_account(site):
+    owner = site.as_role("owner")
+    page = owner.post("/people/invite", data=site.form("owner", role="labeller"))
+    link = re.search(r"http://127\.0\.0\.1:8712(/join/[\w-]+)", page.text)[1]
+    new = site.anonymous()
+    assert "Join as a labeller" in new.get(link).text
+    short = new.post(link, data={"name": "dora", "password": "short"})
+    assert (short.status_code, "at least 10 characters" in short.text) == (400, True)
+    taken = new.post(link, data={"name": "owner", "password": web_site.PASSWORD})
+    assert "is taken" in taken.text
+    assert new.post(link, data={"name": "dora", "password": web_site.PASSWORD}).headers["location"] == "/label"
+    assert new.get("/label").status_code == 200
+    again = site.anonymous().post(link, data={"name": "eve", "password": web_site.PASSWORD})
+    assert (again.status_code, "has been used" in again.text) == (404, True)
+    assert site.anonymous().get("/join/guessed-token").status_code == 404
+
+
+def test_who_is_disabled_is_out_at_once_and_the_last_owner_stays(site):
+    labeller, owner = site.as_role("labeller"), site.as_role("owner")
+    assert labeller.get("/label").status_code == 200
+    owner.post("/people/disable", data=site.form("owner", name="labeller"))
+    assert labeller.get("/label").status_code == 303
+    reply = site.anonymous().post("/login", data={"name": "labeller", "password": web_site.PASSWORD})
+    assert reply.status_code == 401
+    assert owner.post("/people/disable", data=site.form("owner", name="owner")).status_code == 400
+    assert owner.get("/people").status_code == 200
+
+
+def test_brute_force_has_to_wait(sqlite_site):
+    client = sqlite_site.anonymous()
+    for _ in range(5):
+        assert client.post("/login", data={"name": "owner", "password": "guess guess"}).status_code == 401
+    reply = client.post("/login", data=LOGIN)  # even the right one
+    assert reply.status_code == 429
+    assert 0 < int(reply.headers["retry-after"]) <= 61
+    assert client.post("/api/v1/session", json=LOGIN).status_code == 429
+
+
+def test_the_limit_counts_by_place_and_by_name_and_ends():
+    now = [0.0]
+    limit = RateLimit(lambda: now[0])
+    for n in range(5):
+        limit.failed(f"from {n}", "as anna")
+    assert limit.wait("from 9", "as anna") == 60.0
+    assert limit.wait("from 9", "as ben") == 0.0
+    now[0] = 61.0
+    assert limit.wait("from 9", "as anna") == 0.0
+
+
+FORGED = ["", "x", "0" * 64, "../../etc/passwd", "' OR 1=1 --", "é", "x" * 5000]
+
+
+@pytest.mark.parametrize("token", FORGED)
+def test_a_forged_session_is_nobody(site, token):
+    header = {"Authorization": f"Bearer {token}".encode()}
+    assert site.anonymous().get("/api/v1/me", headers=header).status_code == 401
+    assert site.anonymous().get("/", headers={"Cookie": f"{COOKIE}={token}".encode()}).status_code == 303
+
+
+def test_the_hash_in_the_database_is_no_session(site):
+    with site.site.store.database.read() as connection:
+        hashed = connection.execute(sessions.select()).first().token
+    assert site.anonymous().get("/api/v1/me", headers={"Authorization": f"Bearer {hashed}"}).status_code == 401
+
+
+def test_secrets_are_stored_as_hashes_only(site):
+    link = site.site.accounts.invite("viewer", "owner")
+    with site.site.store.database.read() as connection:
+        stored = str([connection.execute(table.select()).all() for table in (accounts, sessions, invitations)])
+    assert web_site.PASSWORD not in stored
+    assert link not in stored
+    assert all(token not in stored for token in site.tokens.values())
+    assert "$argon2id$" in stored
+
+
+def test_sessions_and_invitations_end(url):
+    now = [0.0]
+    store = AccountStore(Database(url), lambda: now[0], web_site.QUICK)
+    token, _ = store.open_session(store.create("anna", web_site.PASSWORD, "owner"))
+    link = store.invite("viewer", "anna")
+    now[0] = INVITATION_SECONDS + 1
+    assert store.invitation(link) is None
+    with pytest.raises(HoldfastError, match="too old"):
+        store.accept(link, "ben", web_site.PASSWORD)
+    assert store.session(token) is not None
+    now[0] = SESSION_SECONDS + 1
+    assert store.session(token) is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_what_another_site_sends_is_refused(site, headers):
+    web_site.ask(site.site, web_site.pairs(1))
+    lease = site.site.queue.next("labeller")
+    fields = site.form("labeller", lease=lease.token, submission="cross-site-1", said="left")
+    client = site.as_role("labeller")
+    assert client.post("/label/answer", data=fields, headers=headers).status_code == 403
+    assert site.anonymous().post("/login", data=LOGIN, headers=headers).status_code == 403
+    assert site.site.store.counts().labels == 0
+
+
+@pytest.mark.parametrize("csrf", [None, "", "guess", "é"])
+def test_a_form_without_its_token_is_refused(site, csrf):
+    web_site.ask(site.site, web_site.pairs(1))
+    lease = site.site.queue.next("labeller")
+    fields = {"lease": lease.token, "submission": "no-token-1", "said": "left"}
+    fields |= {} if csrf is None else {"csrf": csrf}
+    assert site.as_role("labeller").post("/label/answer", data=fields).status_code == 403
+    answer = {"id": "no-token-2", "lease": lease.token, "said": "left"}
+    assert site.as_role("labeller").post("/api/v1/answers", json=answer).status_code == 403
+    # Another person's token is no better than none.
+    fields["csrf"] = site.csrf["owner"]
+    assert site.as_role("labeller").post("/label/answer", data=fields).status_code == 403
+    assert site.site.store.counts().labels == 0
+
+
+def test_a_replayed_answer_changes_nothing(site):
+    web_site.ask(site.site, web_site.pairs(2))
+    lease = site.site.queue.next("labeller")
+    fields = site.form("labeller", lease=lease.token, submission="replay-me-1", said="left")
+    client = site.as_role("labeller")
+    for _ in range(3):
+        assert client.post("/label/answer", data=fields).status_code == 303
+    assert site.site.store.counts().labels == 1
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.168.0.7:8712", ""])
+def test_a_local_server_answers_to_local_names_only(sqlite_site, host):
+    assert sqlite_site.as_role("owner").get("/", headers={"Host": host}).status_code == 400
+    assert sqlite_site.as_role("owner").get("/", headers={"Host": "localhost:8712"}).status_code == 200
+
+
+def test_every_answer_has_its_headers(sqlite_site):
+    client = sqlite_site.as_role("owner")
+    for path in ("/", "/label", "/nothing-here", "/static/site.css", "/api/v1/me", "/login"):
+        reply = client.get(path)
+        assert {name: reply.headers[name] for name in HEADERS} == HEADERS, path
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    assert client.get("/").headers["cache-control"] == "no-store"
+
+
+def test_too_large_a_body_is_refused(sqlite_site):
+    reply = sqlite_site.as_role("labeller").post("/label/answer", content=b"x" * 300_000)
+    assert reply.status_code == 413
+
+
+def test_static_files_are_these_and_no_others(sqlite_site):
+    client = sqlite_site.anonymous()
+    assert client.get("/static/site.css").headers["content-type"] == "text/css; charset=utf-8"
+    for name in ("..%2Fapp.py", "app.py", "site.css/../../app.py", "%2Fetc%2Fpasswd"):
+        assert client.get(f"/static/{name}").status_code == 404
