@@ -44,7 +44,7 @@ ORDER = [
     [("loop", "overseeing", "acting", "restoring")],
     [("guarding",)],
     [("auditing",)],
-    [("collecting",), ("refreshing",), ("ppo",), ("sft",), ("rundir",)],
+    [("collecting",), ("refreshing",), ("dpo", "ppo"), ("sft",), ("rundir",)],
     [("guard",)],
     [("reward",)],
     [("track",)],

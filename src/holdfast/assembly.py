@@ -27,6 +27,7 @@ from holdfast.control.plateau import Plateau
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.cores import CORES, available, keep_freed_memory
+from holdfast.dpo import OnlineDPO
 from holdfast.errors import HoldfastError
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
@@ -38,7 +39,7 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
-from holdfast.ppo import PPO
+from holdfast.ppo import PPO, PolicyOptimiser
 from holdfast.preferences.database import check_url
 from holdfast.preferences.formats import read_preferences
 from holdfast.preferences.store import PreferenceStore
@@ -330,6 +331,14 @@ def controller_of(config: Config) -> KLController:
     return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling, kl.horizon)
 
 
+def optimiser_of(config: Config, policy: Policy, critic: CriticModel | None, codec: Codec) -> PolicyOptimiser:
+    """What moves the policy in the loop."""
+    limits = config.rollout.temperature, config.policy.micro_batch_tokens, codec.pad_id
+    if config.run.optimiser == "dpo":
+        return OnlineDPO(policy, config.ppo, config.dpo, config.kl, *limits)
+    return PPO(policy, critic, config.ppo, config.kl, *limits)
+
+
 def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: Collecting) -> Guarding | None:
     """The guard with its collaborators; None where it is switched off."""
     if config.guard.mode == "off":
@@ -362,8 +371,9 @@ def build_loop(
     """Every collaborator of the loop, in its starting state."""
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     seed, device = config.run.seed, config.run.device
-    with_head = config.ppo.advantage == "gae" and config.policy.critic == "head"
-    with_critic = config.ppo.advantage == "gae" and config.policy.critic == "model"
+    valued = config.run.optimiser == "ppo" and config.ppo.advantage == "gae"
+    with_head = valued and config.policy.critic == "head"
+    with_critic = valued and config.policy.critic == "model"
     fast = config.policy.fast
     reference = Policy(reference_lm, fast=fast)
     policy = Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device)
@@ -387,10 +397,7 @@ def build_loop(
         fixed_prompts=list(task.heldout_prompts[: config.track.samples]),
         policy=policy,
         reference=reference,
-        ppo=PPO(
-            policy, critic, config.ppo, config.kl, config.rollout.temperature,
-            config.policy.micro_batch_tokens, codec.pad_id,
-        ),
+        ppo=optimiser_of(config, policy, critic, codec),
         rewarding=Rewarding(ensemble, config.reward, reference_answers, config.flaw),
         collecting=collecting,
         refreshing=Refreshing(

@@ -2,7 +2,7 @@
 
     prompts -> policy -> comparisons -> labeller -> store                                (collect)
     store -> replay mix -> refresh -> ensemble version v+1                               (refresh_if_due)
-    prompts -> policy -> responses -> ensemble - beta * KL -> credit -> PPO, n times     (step)
+    prompts -> policy -> responses -> ensemble - beta * KL -> credit -> update, n times  (step)
     policy, reference, last good policy -> fresh pairs -> people -> verdict -> actions   (watch_over)
     position, weights, optimisers, controllers, ledger, RNGs -> checkpoint               (commit)
 
@@ -37,7 +37,7 @@ from holdfast.guarding import Guarding, Orders
 from holdfast.models.codec import Codec, plain_text
 from holdfast.models.policy import Policy
 from holdfast.overseeing import begin_guard, keep_good, learn_known, see, watch_over
-from holdfast.ppo import PPO, Experience, NonFiniteStep, assign_credit, response_values
+from holdfast.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
 from holdfast.preferences.types import Prompt
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.refreshing import Refreshing
@@ -91,7 +91,7 @@ class OnlineLoop:
     fixed_prompts: Sequence[Prompt]
     policy: Policy
     reference: Policy
-    ppo: PPO
+    ppo: PolicyOptimiser
     rewarding: Rewarding
     collecting: Collecting
     refreshing: Refreshing
@@ -172,9 +172,7 @@ class OnlineLoop:
         try:
             if not all_finite([scored.members_KB]):
                 raise NonFiniteStep("a reward member's scores are not all numbers")
-            experience = assign_credit(
-                rollout, reference_BT, values_BT, scored.rewards_B, beta, self.config.ppo, self.config.kl
-            )
+            experience = self.ppo.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
             with self.timed("update"):
                 learned, kl_step = self.ppo.learn(experience, batches, beta, lr, self.streams["minibatches"])
         except NonFiniteStep as reason:
