@@ -90,6 +90,7 @@ SETTINGS = {
     "dpo.lr": "0.003",
     "dpo.warmup_steps": "1",
     "dpo.sft_both": "0",
+    "dpo.comparisons": "0",
     "probes.every": "0",
     "probes.prompts": "6",
     "kl.controller": "budget",

@@ -44,6 +44,7 @@ from holdfast.preferences.database import check_url
 from holdfast.preferences.formats import read_preferences
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import LabelledComparison
+from holdfast.probing import data_prober, while_imitating
 from holdfast.randomness import Cursor, Streams, derive_seed, generator
 from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Ensemble, VersionStore
@@ -51,6 +52,7 @@ from holdfast.reward.rewarding import Rewarding
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rundir import RunDirectory, write_model_directory
 from holdfast.sft import fine_tune
+from holdfast.starting import load_policy
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import Sink, check_sinks, open_sinks
 from holdfast.track.tracker import Tracker
@@ -92,7 +94,7 @@ def gather(
     if directory is None:
         lm, codec = build_tiny(config, task)
     else:
-        lm, codec = load_causal_lm(directory)
+        lm, codec = load_policy(directory)
     given = config.data.preferences if not labels_stored else ""
     imported = read_preferences(Path(given)) if given else []
     threads = choose_threads(config, lm, threads)
@@ -219,14 +221,19 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
         return load_causal_lm(run.reference)[0].to(config.run.device)
     lm = ingredients.lm
     if config.sft.epochs and task.demonstrations:
+        policy = Policy(lm, fast=config.policy.fast)
+        prober = data_prober(
+            config, run, codec, tracker, "sft", policy.context, ingredients.imported, task.demonstrations
+        )
         loss = fine_tune(
-            Policy(lm, fast=config.policy.fast),
+            policy,
             codec,
             task.demonstrations,
             config.sft,
             config.policy.micro_batch_tokens,
             generator(config.run.seed, "sft"),
             progress,
+            while_imitating(prober, policy, config, codec, sampling_of(config), len(task.demonstrations)),
         )
         tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=len(task.demonstrations))
     save_model(run.reference, lm, codec)
@@ -262,7 +269,7 @@ def assemble(
         checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
         resuming = not checkpoints.is_empty()
         if not resuming:
-            start_afresh(tracker, observers)
+            start_afresh(tracker, observers, keep_probes=run.reference.is_dir())
         reference_lm = prepare_reference(ingredients, run, tracker, progress)
         loop = build_loop(
             ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
@@ -275,12 +282,19 @@ def assemble(
             loop.event("resumed", checkpoint=loaded.name)
         else:
             first_ensemble(loop, ingredients, reference_lm, ensemble_from)
+        loop.prober = data_prober(
+            config, run, ingredients.codec, tracker, "ppo" if config.run.optimiser == "ppo" else "online dpo",
+            loop.policy.context, ingredients.imported, ingredients.task.demonstrations, store,
+        )  # fmt: skip
         return Assembly(run, loop, stack.pop_all())
 
 
-def start_afresh(tracker: Tracker, observers: Sequence[Observer]) -> None:
-    """Nothing was committed yet: rows of an earlier, cut attempt at preparation go, its events stay."""
-    tracker.rewind({**tracker.offsets(), "metrics": 0, "samples": 0})
+def start_afresh(tracker: Tracker, observers: Sequence[Observer], keep_probes: bool) -> None:
+    """Nothing was committed yet: rows of an earlier, cut attempt at preparation go, its events stay.
+
+    Probes of a fine-tuning that has ended stay too, since it will not be done again.
+    """
+    tracker.rewind({**tracker.offsets(), "metrics": 0, "samples": 0, **({} if keep_probes else {"probes": 0})})
     for observer in observers:
         observer.rewind(-1)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.store import CheckpointStore
 from holdfast.errors import HoldfastError
-from holdfast.models.load import load_causal_lm
 from holdfast.preferences.formats import write_preferences
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
 from holdfast.rundir import RunDirectory, write_model_directory
+from holdfast.starting import checkpoint_policy
 
 CARD = """\
 ---
@@ -51,16 +50,7 @@ def export_policy(run: RunDirectory, out: Path, checkpoint: str | None) -> str:
     """Write the policy of a checkpoint to `out`; returns the checkpoint's name."""
     if out.exists():
         raise HoldfastError(f"{out} exists already; export to a directory that does not.")
-    store = CheckpointStore(run.checkpoints)
-    if checkpoint is None:
-        loaded = store.load_newest()
-        name, snapshot = loaded.name, loaded.snapshot
-    else:
-        name, snapshot = checkpoint, store.load(checkpoint)
-    lm, codec = load_causal_lm(run.reference)
-    prefix = "lm."
-    weights = {k.removeprefix(prefix): v for k, v in snapshot.tensors["policy"].items() if k.startswith(prefix)}
-    lm.load_state_dict(weights)
+    lm, codec, name, snapshot = checkpoint_policy(run, checkpoint)
     card = model_card(run, name, snapshot.documents["loop"])
 
     def write(temporary: Path) -> None:

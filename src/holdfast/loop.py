@@ -39,6 +39,8 @@ from holdfast.models.policy import Policy
 from holdfast.overseeing import begin_guard, keep_good, learn_known, see, watch_over
 from holdfast.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
 from holdfast.preferences.types import Prompt
+from holdfast.probes.prober import Prober
+from holdfast.probing import own_answers, probe_step
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.refreshing import Refreshing
 from holdfast.restoring import capture, resume
@@ -106,6 +108,7 @@ class OnlineLoop:
     checkpoints: CheckpointStore
     progress: Progress
     guarding: Guarding | None = None
+    prober: Prober | None = None
     observers: Sequence[Observer] = ()
     stop_requested: Callable[[], bool] = lambda: False
     ledger: KLLedger = field(default_factory=KLLedger)
@@ -121,6 +124,9 @@ class OnlineLoop:
         rounds, steps = self.config.run.rounds, self.config.run.steps_per_round
         if self.checkpoints.is_empty():
             self.show_samples()
+            if self.prober is not None:
+                stage = self.prober.stage
+                self.prober.begin(self.policy, own_answers(self.config, self.codec, sampling_of(self.config), stage))
             self.commit("round-0000")
         begin_guard(self)
         self.progress.begin("ppo", max(0, (rounds - self.position.round + 1) * steps - self.position.step_in_round))
@@ -186,6 +192,8 @@ class OnlineLoop:
         with self.timed("guard"):
             readings = see(self, experience, scored, {**learned, "objective/kl_step": kl_step})
         self.report_step(experience, scored, kl_step, beta, lr, {**learned, **readings})
+        if self.prober is not None and self.prober.due(at.step):
+            probe_step(self.prober, self.policy, experience, batches, self.config.rollout.temperature, at)
         for observer in self.observers:
             observer.after_step(at.step, at.round, [self.prompts[i] for i in rows], self.texts(rollout))
 

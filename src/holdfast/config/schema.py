@@ -258,6 +258,13 @@ class DPOConfig:
     lr: float = setting(2e-4, "peak learning rate; linear warm-up, then linear decay", above=0.0)
     warmup_steps: int = setting(10, "updates until the peak", low=0)
     max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", above=0.0)
+    comparisons: int = setting(
+        0,
+        "comparisons of the starting policy's own answers to have labelled first; 0 takes the labels there are, and "
+        "reward.initial_comparisons where there are none",
+        low=0,
+    )
+    sft_lr: float = setting(1e-3, "peak learning rate of sft_both", above=0.0)
     sft_both: int = setting(
         0, "first fine-tune for this many passes on both answers of every pair, chosen and rejected, against squeezing",
         low=0,
