@@ -1,4 +1,4 @@
-"""Learning from pairs: gradients of micro-batches add up, the chosen answer wins, and online pairs are best and worst."""
+"""Learning from pairs: gradients of micro-batches add up, the chosen answer wins, online pairs are best and worst."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ def test_the_chosen_answer_wins() -> None:
     pairs, learn = pairs_for(policy), learner(policy)
     optimiser = torch.optim.AdamW(policy.parameters(), lr=1e-2)
     before = learn.measure(pairs, 0.3).metrics()
-    assert before["rewards/accuracies"] == 0.5
     assert before["rewards/margins"] == pytest.approx(0.0, abs=1e-5)
     for _ in range(10):
         learn.accumulate(pairs, 0.3)

@@ -36,9 +36,7 @@ def unbroken(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def result_of(run: Path) -> dict[str, object]:
-    files = {
-        name: (run / name).read_bytes() for name in ("metrics.jsonl", "samples.jsonl", "gold.jsonl", "probes.jsonl")
-    }
+    files = {f"{name}.jsonl": (run / f"{name}.jsonl").read_bytes() for name in ("metrics", "samples", "gold", "probes")}
     snapshot = CheckpointStore(run / "checkpoints").load(LAST)
     document: Any = json.loads(json.dumps(snapshot.documents["loop"]))
     del document["offsets"]["events"]
@@ -107,8 +105,16 @@ def test_fine_tuning_on_both_answers_comes_first(model: Path, unbroken: Path, tm
     assert events_of(tmp_path / "d", "sft_finished")[0]["demonstrations"] % 2 == 0
 
 
-@pytest.mark.parametrize("changes", [{"dpo__loss": "ipo"}, {"dpo__loss": "simpo"}, {"dpo__label_smoothing": "0.2"},
-                                     {"dpo__nll_weight": "1.0"}, {"dpo__gamma": "0.5", "dpo__loss": "simpo"}], ids=str)  # fmt: skip
+LOSSES = [
+    {"dpo__loss": "ipo"},
+    {"dpo__loss": "simpo"},
+    {"dpo__loss": "simpo", "dpo__gamma": "0.5"},
+    {"dpo__label_smoothing": "0.2"},
+    {"dpo__nll_weight": "1.0"},
+]
+
+
+@pytest.mark.parametrize("changes", LOSSES, ids=str)
 def test_every_loss_learns_and_differs(changes: dict[str, str], model: Path, unbroken: Path, tmp_path: Path) -> None:
     assert main(arguments(model, tmp_path, **changes)) == 0
     rows, plain = rows_of(tmp_path / "d" / "metrics.jsonl"), rows_of(unbroken / "metrics.jsonl")
