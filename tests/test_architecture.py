@@ -45,7 +45,7 @@ ORDER = [
     [("loop", "overseeing", "acting", "restoring")],
     [("guarding",)],
     [("auditing",), ("probing",), ("starting",)],
-    [("collecting",), ("refreshing",), ("dpo", "ppo"), ("sft",), ("rundir",)],
+    [("best_of_n",), ("collecting",), ("refreshing",), ("dpo", "ppo"), ("sft",), ("rundir",)],
     [("guard",), ("probes",)],
     [("reward",)],
     [("track",)],

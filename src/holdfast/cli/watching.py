@@ -28,6 +28,7 @@ WORDS = {
     "reward model": "training the reward ensemble",
     "ppo": "optimising the policy",
     "dpo": "learning from pairs",
+    "best of n": "sampling and scoring",
 }
 LINE_EVERY_SECONDS = 15.0
 

@@ -272,6 +272,16 @@ class DPOConfig:
 
 
 @dataclass(frozen=True)
+class BestOfNConfig:
+    """Best-of-n, and its distillation into the policy. How opinions become one score is reward.aggregation's."""
+
+    n: int = setting(16, "answers to each prompt, of which the best is taken", low=1)
+    prompts: int = setting(1000, "prompts whose best answers are distilled", low=2)
+    epochs: int = setting(2, "passes over the best answers in distillation", low=1)
+    lr: float = setting(1e-3, "peak learning rate of distillation", above=0.0)
+
+
+@dataclass(frozen=True)
 class ProbesConfig:
     """Learning dynamics: how likely the model finds a fixed set of answers, measured as it learns."""
 
@@ -334,6 +344,7 @@ class Config:
     preferences: PreferencesConfig = field(default_factory=PreferencesConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dpo: DPOConfig = field(default_factory=DPOConfig)
+    bestofn: BestOfNConfig = field(default_factory=BestOfNConfig)
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
