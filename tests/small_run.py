@@ -95,6 +95,8 @@ SETTINGS = {
     "bestofn.prompts": "8",
     "bestofn.epochs": "1",
     "bestofn.lr": "0.003",
+    "pipeline.audit_pairs": "6",
+    "pipeline.prompts": "8",
     "probes.every": "0",
     "probes.prompts": "6",
     "kl.controller": "budget",

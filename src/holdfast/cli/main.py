@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__
-from holdfast.cli import bench, bestofn, doctor, dpo, export, init, lab, ppo, report, resume, reward, run, sft
+from holdfast.cli import bench, bestofn, doctor, dpo, export, init, lab, pipeline, ppo, report, resume, reward, run, sft
 from holdfast.errors import HoldfastError, Interrupted
 
-VERBS = (run, resume, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, doctor)
+VERBS = (run, pipeline, resume, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, doctor)
 
 DESCRIPTION = """\
 Online RLHF that does not collapse and does not hack its reward.

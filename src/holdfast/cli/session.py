@@ -35,6 +35,7 @@ from holdfast.worlds.protocol import World
 
 # What a manifest calls a run of DPO; a run of the loop has no such word.
 DPO = "dpo"
+PIPELINE = "pipeline"
 # Weights above which a model is not the built-in one.
 SMALL = 5_000_000
 # The exit code of a run that the guard has stopped.

@@ -282,6 +282,19 @@ class BestOfNConfig:
 
 
 @dataclass(frozen=True)
+class PipelineConfig:
+    """`holdfast pipeline`: stages one after the other."""
+
+    stages: tuple[str, ...] = setting(
+        ("sft", "reward", "ppo", "dpo"),
+        "sft, reward, ppo, dpo and distil in any order, each from the policy before it; dpo@sft starts from an earlier "
+        "stage, dpo@ppo:round-0002 from its checkpoint, dpo@DIR or dpo@RUN@round-0003 from elsewhere",
+    )
+    audit_pairs: int = setting(60, "comparisons with SFT that people answer after each stage; 0 for none", low=0)
+    prompts: int = setting(200, "held-out prompts on which each stage is measured", low=2)
+
+
+@dataclass(frozen=True)
 class ProbesConfig:
     """Learning dynamics: how likely the model finds a fixed set of answers, measured as it learns."""
 
@@ -345,6 +358,7 @@ class Config:
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dpo: DPOConfig = field(default_factory=DPOConfig)
     bestofn: BestOfNConfig = field(default_factory=BestOfNConfig)
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
