@@ -48,7 +48,7 @@ def refused_events(run: RunData) -> list[EventRow]:
 
 
 _MINOR = frozenset({"labels_collected", "refresh_skipped", "round_finished", "audit", "gate"})
-_ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "interrupted", "rollback", "stopped"})
+_ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "interrupted", "rollback", "stopped", "squeezing"})
 _VERDICTS = {"healthy": "minor", "hacking": "alarm"}
 
 
@@ -215,6 +215,7 @@ _SENTENCES: dict[str, Callable[[EventRow], str]] = {
         lines.because("Stopped by the guard at its last good policy", event.fields.get("reason"))
     ),
     "kl_limit": _kl_limit,
+    "squeezing": lambda event: sentence(f"Squeezing: {lines.text(event.fields.get('sentence'))}"),
     "step_skipped": lambda event: f"Step skipped{_because(event)}.",
     "lr_decayed": _lr,
     "round_finished": lambda event: f"Round finished{_details(event)}.",

@@ -159,4 +159,6 @@ def _row(row: Mapping[str, Any]) -> StageRow:
 def _interval(value: Mapping[str, float] | None, form: str) -> str:
     if not value:
         return "–"
-    return f"{form.format(value['mean'])} ({form.format(value['low'])} to {form.format(value['high'])})"
+    if "%" in form:  # an interval of shares is not even around its middle
+        return f"{form.format(value['mean'])} ({form.format(value['low'])} to {form.format(value['high'])})"
+    return f"{form.format(value['mean'])} ±{form.format((value['high'] - value['low']) / 2)}"

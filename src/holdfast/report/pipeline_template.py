@@ -35,7 +35,7 @@ PIPELINE_PAGE = """<!doctype html>
 <td class="deeds">{{ row.note }}</td></tr>
 {%- endfor %}
 </tbody></table>
-<p class="legend">In brackets: 95% interval over held-out prompts. Gold is known in a made-up world only. Labels:
+<p class="legend">± and brackets: 95% interval over held-out prompts. Gold is known in a made-up world only. Labels:
 answers of people to train on; audits: those of the guard, and those that compare a stage with SFT.</p>
 </section>
 {%- if charts %}

@@ -85,7 +85,7 @@ def by_stage(rows: Sequence[ProbeRow]) -> dict[str, list[ProbeRow]]:
 
 
 def axis(stage: str) -> str:
-    return "update" if stage in UPDATES else "step"
+    return "update" if stage.partition("-")[0] in UPDATES else "step"
 
 
 def lines(rows: Sequence[ProbeRow], kinds: Mapping[str, tuple[str, int]]) -> list[Series]:

@@ -47,6 +47,8 @@ from holdfast.worlds.protocol import Task
 
 STAGE = "dpo"
 KEPT = "reference-logprobs"
+# Comparisons that a pipeline asks about for its probes have this in their id.
+PROBE = "/probe-"
 
 
 @dataclass
@@ -135,7 +137,9 @@ def labels_of(
     if ingredients.imported:
         store.add_comparisons([item.comparison for item in ingredients.imported])
         store.add_labels([label for item in ingredients.imported for label in item.labels])
-    wanted = config.dpo.comparisons or (0 if store.watermark() else config.reward.initial_comparisons)
+    # Labels of the probes alone are not enough to learn from.
+    some = any(PROBE not in item.comparison.id for item in store.each_labelled())
+    wanted = config.dpo.comparisons or (0 if some else config.reward.initial_comparisons)
     if wanted and ingredients.task.labeller is not None:
         progress.begin("first comparisons", 1)
         _collect(ingredients, run, store, wanted)

@@ -29,6 +29,7 @@ from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, 
 from holdfast.probing import SET_FILE
 from holdfast.reward.ensemble import members_in
 from holdfast.rundir import RunDirectory
+from holdfast.stages.dpo_run import PROBE
 from holdfast.stages.measuring import Spent, Truth, ask_people, labels_between, measure_policy
 from holdfast.stages.plan import Stage, plan_stages
 from holdfast.stages.working import WORK, Place
@@ -183,10 +184,9 @@ class Pipeline:
     def prepare_directory(self, stage: Stage, place: Place, config: Config, ingredients: Ingredients) -> None:
         """The stage's run directory, with the pipeline's probes in it."""
         if not place.run.manifest_file.is_file():
-            kind = {"dpo": "dpo"}.get(stage.kind, stage.kind)
             facts = {
                 "world": self.task.name, "seed": config.run.seed, "policy": place.start or "built in",
-                "stage": kind, "key": place.key, "threads": ingredients.threads,
+                "stage": stage.kind, "key": place.key, "threads": ingredients.threads,
             }  # fmt: skip
             RunDirectory.create(place.run.path, config, facts)
         shared = self.run_directory.path / SET_FILE
@@ -215,7 +215,7 @@ class Pipeline:
         written = Provenance("demonstration", 0, 0)
         key = f"{Path(self.task.name).name}-{self.config.run.seed}"
         asked = [
-            Comparison(f"{key}/probe-{n:05d}", p.prompt, Response(p.chosen, written), Response(p.rejected, written), 0)
+            Comparison(f"{key}{PROBE}{n:05d}", p.prompt, Response(p.chosen, written), Response(p.rejected, written), 0)
             for n, p in enumerate(pairs)
         ]
         with PreferenceStore.open(self.database_url()) as store:
