@@ -70,7 +70,13 @@ class Pipeline:
     def place(self, stage: Stage) -> Place:
         """Where a stage works, what it starts from, and which ensemble there is by then."""
         run = RunDirectory(self.run_directory.path / "stages" / stage.directory)
-        return Place(stage, run, self.start_of(stage), self.ensemble_before(stage), self.key(stage))
+        name = stage.start or self.name_before(stage)
+        return Place(stage, run, self.start_of(stage), name, self.ensemble_before(stage), self.key(stage))
+
+    def name_before(self, stage: Stage) -> str:
+        """The stage whose policy this one starts from, or what the pipeline itself starts from."""
+        earlier = [other.label for other in self.stages[: stage.number - 1] if other.kind != "reward"]
+        return earlier[-1] if earlier else self.config.policy.path or "built in"
 
     def key(self, stage: Stage) -> str:
         # Ids decide held-out labels and a simulated labeller's slips, so they follow from the seed, not from a name.

@@ -28,21 +28,17 @@ BEGUN = "begun.json"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a stage works: its run directory, what it starts from, the ensemble there is, its key for ids."""
+    """Where a stage works: its run directory, what it starts from, the ensemble there is, its key for ids.
+
+    `start` is what `load_policy` takes, `start_name` what people call it.
+    """
 
     stage: Stage
     run: RunDirectory
     start: str
+    start_name: str
     ensemble: Path | None
     key: str
-
-    @property
-    def start_name(self) -> str:
-        """What it starts from, in words; paths of the pipeline's own are named by their stage."""
-        if self.stage.start:
-            return self.stage.start
-        path = Path(self.start)
-        return path.parent.name.partition("-")[2] if path.name in ("reference", "model") else self.start or "built in"
 
     def begun_at(self, watermark: int) -> int:
         """The newest label when the stage began, also after it was cut and resumed."""
