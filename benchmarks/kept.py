@@ -34,6 +34,6 @@ def keep(name: str, result: Mapping[str, object]) -> None:
     print(f"\nkept in benchmarks/results/{name}.json")
 
 
-def keep_figure(name: str, charts: Sequence[ChartSpec]) -> None:
-    """Write results/NAME.svg, the charts side by side."""
-    (RESULTS / f"{name}.svg").write_text(grid(charts, columns=len(charts)), encoding="utf-8")
+def keep_figure(name: str, charts: Sequence[ChartSpec], columns: int | None = None) -> None:
+    """Write results/NAME.svg, the charts side by side, or in rows of `columns`."""
+    (RESULTS / f"{name}.svg").write_text(grid(charts, columns=columns or len(charts)), encoding="utf-8")
