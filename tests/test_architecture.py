@@ -16,6 +16,7 @@ import torch
 import nostalgic
 import small_run
 from holdfast.assembly import assemble, controller_of, gather
+from holdfast.cli.main import main
 from holdfast.config import Config, config_toml, load_config
 from holdfast.config import schema as config_schema
 from holdfast.lab.observer import GoldObserver, gold_of
@@ -299,6 +300,11 @@ def test_every_setting_is_read_by_something(
     small_run.run(
         tmp_path / "back", run__rounds="3", world__labeller=nostalgic.SPEC, audit__pairs="12", flaw__name="verbosity"
     )
+    stages = small_run.settings(
+        sft__epochs="20", rollout__max_new_tokens="24", dpo__epochs="1", dpo__sft_both="1", probes__every="4"
+    )
+    words = ["--runs", str(tmp_path), "--name", "stages", "--stages", "sft,reward,distil,dpo"]
+    assert main(["pipeline", *words, *stages]) == 0
     controller_of(load_config(None, ["kl.controller=adaptive"]))
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\nb\n")

@@ -20,7 +20,7 @@ from holdfast.lab.observer import GoldObserver, gold_of, scores_of
 from holdfast.loop import Answer, Observer
 from holdfast.preferences.types import Prompt
 from holdfast.report.page import write_report
-from holdfast.report.pipeline_page import write_pipeline_report
+from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
 from holdfast.rundir import RunDirectory, refuse_occupied
 from holdfast.stages.pipeline import Pipeline, check_pipeline
 from holdfast.worlds.loading import load_task, load_world
@@ -83,27 +83,6 @@ def show(run: RunDirectory, ledger: list[dict[str, Any]], console: Console, as_j
     if as_json:
         print(json.dumps({"run": str(run.path), "report": str(run.report_file), "ledger": ledger}))
         return
-    rows = []
-    for row in ledger:
-        tokens = row.get("tokens_sampled", 0) + row.get("tokens_trained", 0)
-        audits = row.get("audit_labels", 0) + row.get("measure_labels", 0)
-        rows.append([
-            str(row["stage"]), str(row["start"]), interval(row.get("gold")), share(row.get("win_rate")),
-            interval(row.get("kl")), interval(row.get("length"), "{:.1f}"), f"{row['labels']:,}", f"{audits:,}",
-            f"{tokens / 1000:,.0f}k",
-        ])  # fmt: skip
-    columns = ("stage", "from", "gold", "people vs SFT", "KL", "length", "labels", "audits", "tokens")
-    show_table("", columns, rows, 2)
+    show_table("", *ledger_table(ledger), 2)
     console.print("KL is to SFT, in nats per answer; intervals are of 95% over held-out prompts.")
     console.print(f"\nreport   {run.report_file}   (open it in a browser)")
-
-
-def interval(value: dict[str, float] | None, form: str = "{:.2f}") -> str:
-    if value is None:
-        return "-"
-    return f"{form.format(value['mean'])} ±{form.format((value['high'] - value['low']) / 2)}"
-
-
-def share(value: dict[str, float] | None) -> str:
-    """A share with its interval, which is not even around it."""
-    return "-" if value is None else f"{value['mean']:.0%} ({value['low']:.0%}-{value['high']:.0%})"

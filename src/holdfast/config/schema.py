@@ -244,7 +244,7 @@ class PPOConfig:
 
 @dataclass(frozen=True)
 class DPOConfig:
-    """Learning from pairs. The loss is shared by `holdfast dpo` and run.optimiser = "dpo"; the rest is the former's."""
+    """Learning from pairs: `holdfast dpo`; its loss is also that of run.optimiser = "dpo"."""
 
     loss: Literal["sigmoid", "ipo", "simpo"] = setting("sigmoid", "DPO, IPO, or SimPO, which needs no reference")
     beta: float = setting(
@@ -273,7 +273,7 @@ class DPOConfig:
 
 @dataclass(frozen=True)
 class BestOfNConfig:
-    """Best-of-n, and its distillation into the policy. How opinions become one score is reward.aggregation's."""
+    """Best-of-n and its distillation; reward.aggregation says how opinions become one score."""
 
     n: int = setting(16, "answers to each prompt, of which the best is taken", low=1)
     prompts: int = setting(1000, "prompts whose best answers are distilled", low=2)

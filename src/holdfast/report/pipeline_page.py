@@ -156,9 +156,21 @@ def _row(row: Mapping[str, Any]) -> StageRow:
     )
 
 
+def ledger_table(ledger: Sequence[Mapping[str, Any]]) -> tuple[Sequence[str], list[list[str]]]:
+    """The ledger for a terminal: names of columns, and rows of texts."""
+    columns = ("stage", "from", "gold", "people vs SFT", "KL", "length", "labels", "audits", "tokens")
+    rows = []
+    for entry in ledger:
+        row = _row(entry)
+        tokens = entry.get("tokens_sampled", 0) + entry.get("tokens_trained", 0)
+        cells = [row.label, row.start, row.gold, row.people, row.kl, row.length, row.labels, row.audits]
+        rows.append([*cells, f"{tokens / 1000:,.0f}k"])
+    return columns, rows
+
+
 def _interval(value: Mapping[str, float] | None, form: str) -> str:
     if not value:
         return "–"
     if "%" in form:  # an interval of shares is not even around its middle
-        return f"{form.format(value['mean'])} ({form.format(value['low'])} to {form.format(value['high'])})"
+        return f"{form.format(value['mean'])} ({form.format(value['low'])}–{form.format(value['high'])})"
     return f"{form.format(value['mean'])} ±{form.format((value['high'] - value['low']) / 2)}"
