@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ def run_dpo_trial(job: DPOJob) -> DPOTrial:
         if gold is None:
             raise HoldfastError(f"The world {world.name} knows no gold score, so there is nothing to measure.")
         task = load_task(config, world)
-        home = shared_reference(config, task, job.references)
+        unprobed = replace(config, probes=replace(config.probes, every=0))
+        home = shared_reference(unprobed, task, job.references)
         ingredients = gather(config, task, home.reference, ensemble_given=True, threads=1)
         if (job.path / "manifest.json").is_file():
             run = RunDirectory.open(job.path)
