@@ -19,9 +19,10 @@ RESULTS = Path(__file__).parent / "results"
 def keep(name: str, result: Mapping[str, object]) -> None:
     """Write results/NAME.json."""
     arguments = sys.argv[1:]
-    if "--runs" in arguments:  # where the runs are kept on somebody's disk says nothing about the result
-        at = arguments.index("--runs")
-        del arguments[at : at + 2]
+    for option in ("--runs", "--work"):  # where things are kept on somebody's disk says nothing about the result
+        if option in arguments:
+            at = arguments.index(option)
+            del arguments[at : at + 2]
     made_by = {
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments]),
         "holdfast": __version__,

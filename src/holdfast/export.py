@@ -16,12 +16,12 @@ CARD = """\
 ---
 library_name: transformers
 pipeline_tag: text-generation
-tags: [holdfast, rlhf, ppo]
+tags: [holdfast, rlhf, {tag}]
 ---
 
 # {name}
 
-A policy trained with Holdfast {version}: online RLHF with a reward ensemble that moves with the policy.
+A policy trained with Holdfast {version}: {how}.
 
 | | |
 |---|---|
@@ -32,8 +32,7 @@ A policy trained with Holdfast {version}: online RLHF with a reward ensemble tha
 | reward ensemble | version {ensemble} |
 {figures}
 
-The figures are of the run's last steps. The proxy is what the reward ensemble says, in standard deviations of the
-reference's scores; it is not a measure of quality by itself.
+The figures are of the run's last steps. {caution}
 
 ## Use
 
@@ -44,6 +43,21 @@ tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")
 model = AutoModelForCausalLM.from_pretrained("DIRECTORY")
 ```
 """
+
+
+WORDS = {
+    "loop": {
+        "tag": "ppo",
+        "how": "online RLHF with a reward ensemble that moves with the policy",
+        "caution": "The proxy is what the reward ensemble says, in standard deviations of the\nreference's scores; "
+        "it is not a measure of quality by itself.",
+    },
+    "dpo": {
+        "tag": "dpo",
+        "how": "DPO on labelled pairs",
+        "caution": "There was no reward model.",
+    },
+}
 
 
 def export_policy(run: RunDirectory, out: Path, checkpoint: str | None) -> str:
@@ -68,6 +82,7 @@ def model_card(run: RunDirectory, checkpoint: str, loop: Any) -> str:
     position = loop["position"]
     return CARD.format(
         name=run.name,
+        **WORDS["dpo" if manifest.get("stage") == "dpo" else "loop"],
         version=manifest.get("holdfast_version"),
         world=manifest.get("world"),
         policy=manifest.get("policy"),

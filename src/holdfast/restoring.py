@@ -74,8 +74,6 @@ def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
         good = loop.checkpoints.load(state["good"]["name"])
         loop.guarding.restore(state, good.tensors["policy"])
     loop.tracker.rewind(document["offsets"])
-    if loop.prober is not None:
-        loop.prober.recall(loop.tracker.probes_path)
     for observer in loop.observers:
         observer.rewind(loop.position.step)
 

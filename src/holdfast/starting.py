@@ -31,6 +31,8 @@ def load_policy(spec: str | Path) -> tuple[Any, Codec]:
 def checkpoint_policy(run: RunDirectory, checkpoint: str | None) -> tuple[Any, Codec, str, Snapshot]:
     """The policy of a checkpoint (the newest), with the checkpoint's name and what else it holds."""
     store = CheckpointStore(run.checkpoints)
+    if run.manifest().get("stage") == "pipeline":
+        raise HoldfastError(f"{run.path} is a pipeline; name one of the stages in {run.path / 'stages'}.")
     if not run.reference.is_dir():
         raise HoldfastError(f"{run.path} has no policy yet; `holdfast resume {run.path}` goes on with it.")
     if checkpoint is None:

@@ -143,3 +143,39 @@ def test_a_stage_from_a_given_policy(unbroken: Path, tmp_path: Path) -> None:
     assert row["start"] == model
     # The few labels of the probes are not taken for the labels to learn from.
     assert row["labels"] == 6 + 24
+
+
+def test_a_stage_is_not_resumed_by_itself_and_a_pipeline_has_no_policy_of_its_own(
+    unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", str(unbroken / "stages" / "3-ppo")]) == 2
+    assert f"holdfast resume {unbroken}" in capsys.readouterr().err
+    assert main(["export", str(unbroken), str(tmp_path / "model")]) == 2
+    assert "name one of the stages" in capsys.readouterr().err
+    assert main(["export", str(unbroken / "stages" / "4-dpo"), str(tmp_path / "model")]) == 0
+    assert "DPO on labelled pairs" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_files_of_one_s_own_without_a_labeller(tmp_path: Path) -> None:
+    """Given preferences reach reward and DPO also where SFT comes first; nobody is asked, nobody knows the truth."""
+    topics = ["noon", "nine", "ten", "two", "six", "one"]
+    rows = [(f"when is {a} and {b}", f"It is {a}.", f"It is {b} today.") for a in topics for b in topics if a != b]
+    files = {
+        "prompts": [{"prompt": p} for p, _, _ in rows],
+        "demonstrations": [{"prompt": p, "completion": good} for p, good, _ in rows],
+        "preferences": [{"prompt": p, "chosen": good, "rejected": bad} for p, good, bad in rows],
+    }
+    words = []
+    for name, content in files.items():
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in content))
+        words += [f"--{name}", str(file)]
+    small = [w for w in small_run.settings(**CHANGES, guard__mode="off")[1::2] if not w.startswith("world.")]
+    given = [word for setting in small for word in ("--set", setting)]
+    assert main(["pipeline", "--runs", str(tmp_path), "--name", "p", "--stages", "sft,reward,dpo", *words, *given]) == 0
+    ledger = ledger_of(tmp_path / "p")
+    assert [row["stage"] for row in ledger] == ["sft", "reward", "dpo"]
+    assert ledger[1]["labels"] == len(rows)
+    assert ledger[2]["gold"] is None
+    assert ledger[2]["win_rate"] is None
+    assert "pairs" in ledger[2]["note"]

@@ -87,6 +87,8 @@ def check_name(name: str | None) -> None:
 def resume_run(run: RunDirectory, as_json: bool = False) -> int:
     """Go on from the newest complete checkpoint, or with the preparation where there is none yet."""
     config = run.config()
+    if run.manifest().get("pipeline"):
+        raise HoldfastError(f"{run.path} is a stage of a pipeline; `holdfast resume {run.path.parent.parent}` goes on.")
     world = load_world(config)
     # The reference in the run directory is the policy's starting point once it exists.
     directory = run.reference if run.reference.is_dir() else None

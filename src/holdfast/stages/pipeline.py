@@ -184,7 +184,9 @@ class Pipeline:
         directory = Path(place.start) if place.start else None
         if place.run.reference.is_dir() and place.stage.kind != "sft":
             directory = place.run.reference
-        stored = place.stage.number > 1
+        # Given preferences join the store in the first stage that has to do with labels.
+        before = self.stages[: place.stage.number - 1]
+        stored = any(stage.kind in ("reward", "ppo", "dpo") for stage in before)
         return gather(config, self.task, directory, ensemble_given=True, threads=self.threads, labels_stored=stored)
 
     def prepare_directory(self, stage: Stage, place: Place, config: Config, ingredients: Ingredients) -> None:
@@ -192,7 +194,8 @@ class Pipeline:
         if not place.run.manifest_file.is_file():
             facts = {
                 "world": self.task.name, "seed": config.run.seed, "policy": place.start or "built in",
-                "stage": stage.kind, "key": place.key, "threads": ingredients.threads,
+                "stage": stage.kind, "pipeline": self.run_directory.name, "key": place.key,
+                "threads": ingredients.threads,
             }  # fmt: skip
             RunDirectory.create(place.run.path, config, facts)
         shared = self.run_directory.path / SET_FILE
@@ -257,3 +260,8 @@ def check_pipeline(config: Config, task: Task) -> None:
         raise HoldfastError("The stage sft has nothing to imitate: give demonstrations and sft.epochs of at least 1.")
     if any(s.kind != "sft" for s in stages) and task.labeller is None and not config.data.preferences:
         raise HoldfastError("Without a labeller there are no labels: set data.preferences or world.labeller.")
+    fresh = config.dpo.comparisons or config.reward.initial_comparisons
+    if any(s.kind != "sft" for s in stages) and not config.data.preferences and fresh < 2:
+        raise HoldfastError(
+            "There are no labels to learn from: raise reward.initial_comparisons or set data.preferences."
+        )
