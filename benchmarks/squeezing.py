@@ -20,7 +20,7 @@ from holdfast.lab.statistics import bootstrap
 from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure
 
-SETTINGS = ("dpo.epochs=6", "probes.prompts=128")
+SETTINGS = ("dpo.epochs=6", "dpo.lr=1e-4", "probes.prompts=128")
 ARMS = {"dpo": (), "both answers first": ("dpo.sft_both=4",)}
 LINES = (("chosen", 0), ("rejected", 1), ("chosen_varied", 5), ("other", 3))
 
