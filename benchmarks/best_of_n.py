@@ -19,7 +19,7 @@ import torch
 
 from holdfast.algorithms.overoptimisation import fit_form
 from holdfast.config import load_config
-from holdfast.lab.best_of_n import Point, at, curve, draw_pool, fit_curve, proxy_of
+from holdfast.lab.best_of_n import Point, at, curves_of, draw_pool, fit_curve
 from holdfast.lab.observer import gold_of
 from holdfast.lab.scenarios import STANDS_STILL
 from holdfast.lab.statistics import bootstrap
@@ -49,13 +49,7 @@ def measure(seed: int, runs: Path) -> dict[str, Any]:
     assert gold is not None
     torch.set_num_threads(1)
     pool = draw_pool(run, gold, list(world.heldout_prompts())[:PROMPTS], ANSWERS)
-    singles = [curve(member_PN, pool.gold_PN) for member_PN in pool.members_KPN]
-    curves = {
-        "one member": [_mean_point(points) for points in zip(*singles, strict=True)],
-        "mean": curve(proxy_of(pool, "mean"), pool.gold_PN),
-        "worst": curve(proxy_of(pool, "worst"), pool.gold_PN),
-        "uncertainty": curve(proxy_of(pool, "uncertainty", WEIGHT), pool.gold_PN),
-    }
+    curves = curves_of(pool, WEIGHT)
     return {
         "seed": seed,
         "curves": {name: [asdict(p) for p in points] for name, points in curves.items()},
@@ -63,10 +57,6 @@ def measure(seed: int, runs: Path) -> dict[str, Any]:
         "ppo": ppo_of(trial),
         "against_ppo": against(curves["mean"], trial),
     }
-
-
-def _mean_point(points: tuple[Point, ...]) -> Point:
-    return Point(points[0].n, points[0].kl, fmean(p.proxy for p in points), fmean(p.gold for p in points))
 
 
 def smoothed(values: list[float]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import small_run
 from holdfast.algorithms.best_of_n import best_of_n_kl
+from holdfast.cli.main import main
 from holdfast.lab.best_of_n import Point, Pool, at, curve, draw_pool, fit_curve, proxy_of
 from holdfast.lab.dpo_trial import DPOJob, run_dpo_trial
 from holdfast.lab.observer import gold_of
@@ -44,6 +46,21 @@ def test_a_pool_of_a_run_and_its_curves(tmp_path: Path) -> None:
     assert points[0].proxy == pytest.approx(float(pool.members_KPN.mean()), abs=1e-5)
     assert points[-1].proxy == pytest.approx(float(pool.members_KPN.mean(0).max(1).values.mean()), abs=1e-5)
     assert [p.proxy for p in points] == sorted(p.proxy for p in points)
+
+
+def test_the_lab_shows_the_curves_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = small_run.run(tmp_path)
+    capsys.readouterr()
+    words = ["lab", "bestofn", str(run), "--prompts", "3", "--answers", "8"]
+    assert main([*words, "--json", "--out", str(tmp_path)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads((tmp_path / "best-of-n.json").read_text())
+    assert list(document) == ["one member", "mean", "worst", "uncertainty"]
+    assert (tmp_path / "best-of-n.svg").is_file()
+    assert main(words) == 0
+    assert "R²" in capsys.readouterr().out
+    assert main([*words[:-1], "2"]) == 2
+    assert "4 of --answers" in capsys.readouterr().err
 
 
 def test_a_proxy_that_is_right_makes_gold_rise_and_one_that_is_noise_does_not() -> None:

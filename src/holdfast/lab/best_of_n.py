@@ -26,10 +26,12 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.preferences.types import Prompt
 from holdfast.randomness import generator
+from holdfast.report.charts import ChartSpec, Series
 from holdfast.reward.aggregate import Aggregation, aggregate
 from holdfast.reward.ensemble import VersionStore
 from holdfast.rundir import RunDirectory
 
+COLOURS = (1, 0, 2, 3)
 NS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -84,6 +86,57 @@ def curve(proxy_PN: Tensor, gold_PN: Tensor, ns: Sequence[int] = NS) -> list[Poi
         golds = [best_of_n_estimate(p_N, g_N, n) for p_N, g_N in zip(proxy_PN, gold_PN, strict=True)]
         found.append(Point(n, best_of_n_kl(n), fmean(proxies), fmean(golds)))
     return found
+
+
+def curves_of(pool: Pool, weight: float = 0.5) -> dict[str, list[Point]]:
+    """By one member (the mean over members of their curves), and by the ensemble in three ways."""
+    singles = [curve(member_PN, pool.gold_PN) for member_PN in pool.members_KPN]
+    return {
+        "one member": [
+            Point(points[0].n, points[0].kl, fmean(p.proxy for p in points), fmean(p.gold for p in points))
+            for points in zip(*singles, strict=True)
+        ],
+        "mean": curve(proxy_of(pool, "mean"), pool.gold_PN),
+        "worst": curve(proxy_of(pool, "worst"), pool.gold_PN),
+        "uncertainty": curve(proxy_of(pool, "uncertainty", weight), pool.gold_PN),
+    }
+
+
+def table(curves: dict[str, list[Point]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Columns and rows of texts, a row for each n."""
+    rows = [
+        [str(point.n), f"{point.kl:.2f}", *(f"{of[i].gold:+.3f} / {of[i].proxy:+.2f}" for of in curves.values())]
+        for i, point in enumerate(next(iter(curves.values())))
+    ]
+    return ("n", "KL", *curves), rows
+
+
+def charts(curves: dict[str, list[Point]]) -> list[ChartSpec]:
+    """Gold and proxy against sqrt(KL)."""
+    return [
+        ChartSpec(
+            title=title,
+            subtitle=subtitle,
+            unit=unit,
+            x_label="sqrt(KL)",
+            series=tuple(
+                Series(name, [p.distance for p in points], [read(p) for p in points], colour)
+                for (name, points), colour in zip(curves.items(), COLOURS, strict=True)
+            ),
+        )
+        for title, subtitle, unit, read in (
+            ("Best-of-n: gold", "What is true of the answer that each way of scoring takes.", "gold score", _gold),
+            ("Best-of-n: proxy", "What each way of scoring says of its own choice.", "standardised score", _proxy),
+        )
+    ]
+
+
+def _gold(point: Point) -> float:
+    return point.gold
+
+
+def _proxy(point: Point) -> float:
+    return point.proxy
 
 
 def fit_curve(points: Sequence[Point]) -> FormFit:

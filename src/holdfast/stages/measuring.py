@@ -30,7 +30,7 @@ from holdfast.worlds.protocol import Task
 Truth = Callable[[Sequence[Prompt], Sequence[Answer]], list[float]]
 
 MEASURE = "measure"
-AUDITS = ("/audit-", f"/{MEASURE}-")
+AUDIT = "/audit-"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def ask_people(
 
 @dataclass(frozen=True)
 class Spent:
-    """Labels of a stage: to train on, of the guard's audits, and to measure the stage; tokens of compared answers."""
+    """Labels of a stage: to train on, and of the guard's audits; tokens of the answers that were compared."""
 
     labels: int = 0
     audit_labels: int = 0
@@ -111,11 +111,11 @@ class Spent:
 
 
 def labels_between(store: PreferenceStore, after: int, up_to: int) -> Spent:
-    """What people have answered between two watermarks."""
+    """What people have answered between two watermarks; what measured a stage is not its own spending."""
     ids: list[str] = []
     while page := store.first_answers(after, up_to):
-        ids += [row.comparison_id for row in page]
+        ids += [row.comparison_id for row in page if f"/{MEASURE}-" not in row.comparison_id]
         after = page[-1].seq
-    audits = sum(any(word in key for word in AUDITS) for key in ids)
+    audits = sum(AUDIT in key for key in ids)
     sides = [side for item in store.labelled_among(ids, up_to) for side in (item.comparison.a, item.comparison.b)]
     return Spent(len(ids) - audits, audits, sum(len(side.token_ids or ()) for side in sides))

@@ -117,13 +117,12 @@ class Pipeline:
             return row
         fast = config.policy.fast
         lm, codec = load_causal_lm(model)
-        policy, sft = Policy(lm, fast=fast), Policy(load_policy(self.sft_model(model))[0], fast=fast)
-        policy.to(config.run.device), sft.to(config.run.device)
+        policy = Policy(lm, fast=fast).to(config.run.device)
+        sft = Policy(load_policy(self.sft_model(model))[0], fast=fast).to(config.run.device)
         prompts = list(self.task.heldout_prompts[: config.pipeline.prompts]) or list(self.task.prompts[:100])
         row |= measure_policy(config, codec, policy, sft, prompts, self.truth)
-        watermark = store.watermark()
-        row["win_rate"] = ask_people(config, self.task, codec, store, self.key(stage), stage.label, policy, sft)
-        row["measure_labels"] = store.watermark() - watermark
+        asked = ask_people(config, self.task, codec, store, self.key(stage), stage.label, policy, sft)
+        row["win_rate"], row["measure_labels"] = asked, 0 if asked is None else asked["count"]
         return row
 
     def sft_model(self, otherwise: Path) -> str:
