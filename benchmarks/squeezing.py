@@ -72,17 +72,19 @@ def charts(trials: dict[str, list[DPOTrial]], mitigation: str) -> list[ChartSpec
     lines.append(Series("argmax", *mean_line(plain, lambda row: row["argmax"]), 2))
     return [
         ChartSpec(
-            title="DPO: rejected answers fall, chosen ones follow, the argmax rises",
+            title="DPO: rejected falls, chosen follows, the argmax rises",
             subtitle="Log-probs of fixed answers, summed over tokens; mean over seeds.",
             unit="nats per answer",
             x_label="update",
+            width=470.0,
             series=tuple(lines),
         ),
         ChartSpec(
-            title=f"Chosen answers, with and without the mitigation: {mitigation}",
+            title=f"Chosen: {mitigation}",
             subtitle="Change since the start of DPO; mean over seeds.",
             unit="nats per answer",
             x_label="update",
+            width=470.0,
             series=tuple(
                 Series(arm, *changes(of), colour) for colour, (arm, of) in zip((0, 2), trials.items(), strict=True)
             ),
@@ -149,7 +151,7 @@ def main() -> None:
             },
         },
     )
-    keep_figure("squeezing", charts(trials, f"falls {less.mean:.1f} nats less"))
+    keep_figure("squeezing", charts(trials, f"with both answers first it falls {less.mean:.2f} less"))
 
 
 if __name__ == "__main__":
