@@ -28,10 +28,11 @@ PIPELINE_PAGE = """<!doctype html>
 <tbody>
 {%- for row in rows %}
 <tr><td class="round" data-label="Stage"><a href="{{ row.report }}">{{ row.label }}</a></td>
-<td data-label="from">{{ row.start }}</td><td data-label="Gold">{{ row.gold }}</td>
-<td data-label="People prefer it to SFT">{{ row.people }}</td><td data-label="KL to SFT">{{ row.kl }}</td>
-<td data-label="Length">{{ row.length }}</td><td data-label="Labels">{{ row.labels }}</td>
-<td data-label="Audits">{{ row.audits }}</td><td data-label="Tokens">{{ row.tokens }}</td>
+<td data-label="from">{{ row.start }}</td><td class="people" data-label="Gold">{{ row.gold }}</td>
+<td class="people" data-label="People prefer it to SFT">{{ row.people }}</td>
+<td class="people" data-label="KL to SFT">{{ row.kl }}</td>
+<td class="people" data-label="Length">{{ row.length }}</td><td data-label="Labels">{{ row.labels }}</td>
+<td data-label="Audits">{{ row.audits }}</td><td class="people" data-label="Tokens">{{ row.tokens }}</td>
 <td class="deeds">{{ row.note }}</td></tr>
 {%- endfor %}
 </tbody></table>

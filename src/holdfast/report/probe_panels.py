@@ -43,7 +43,7 @@ def dynamics(rows: Sequence[ProbeRow], squeezed_at: int | None = None) -> list[D
         marks = [Marker(float(squeezed_at or 0), "squeezing", "alarm")] if seen else []
         charts = [compared_chart(stage, own, marks), others_chart(stage, own)]
         charts += [margin_chart(stage, own), signs_chart(own)]
-        found.append(Dynamics(TITLES.get(stage, stage), tuple(chart for chart in charts if chart.has_data())))
+        found.append(Dynamics(title_of(stage), tuple(chart for chart in charts if chart.has_data())))
     return found
 
 
@@ -58,7 +58,7 @@ def side_by_side(rows: Sequence[ProbeRow]) -> list[ChartSpec]:
         shown = own[1:] if stage == "sft" and len(own) > 3 else own
         charts.append(
             ChartSpec(
-                title=TITLES.get(stage, stage),
+                title=title_of(stage),
                 subtitle=told(own),
                 unit="nats per answer",
                 x_label=axis(stage),
@@ -84,6 +84,12 @@ def by_stage(rows: Sequence[ProbeRow]) -> dict[str, list[ProbeRow]]:
     return groups
 
 
+def title_of(stage: str) -> str:
+    """What a stage is called; one that comes again has a number."""
+    kind, _, number = stage.partition("-")
+    return f"{TITLES.get(kind, kind)} {number}".rstrip()
+
+
 def axis(stage: str) -> str:
     return "update" if stage.partition("-")[0] in UPDATES else "step"
 
@@ -103,7 +109,7 @@ def argmax_line(rows: Sequence[ProbeRow]) -> Series:
 
 def compared_chart(stage: str, rows: Sequence[ProbeRow], marks: Sequence[Marker]) -> ChartSpec:
     return ChartSpec(
-        title=f"{TITLES.get(stage, stage)}: chosen, rejected and the argmax",
+        title=f"{title_of(stage)}: chosen, rejected and the argmax",
         subtitle="Log-probs of fixed answers, summed. Argmax: of the likeliest token at each place of chosen.",
         unit="nats per answer",
         x_label=axis(stage),
@@ -114,7 +120,7 @@ def compared_chart(stage: str, rows: Sequence[ProbeRow], marks: Sequence[Marker]
 
 def others_chart(stage: str, rows: Sequence[ProbeRow]) -> ChartSpec:
     return ChartSpec(
-        title=f"{TITLES.get(stage, stage)}: answers that nobody compared",
+        title=f"{title_of(stage)}: answers that nobody compared",
         subtitle="Its own answer from when the stage began, another prompt's answer, and two that are no language.",
         unit="nats per answer",
         x_label=axis(stage),
@@ -125,7 +131,7 @@ def others_chart(stage: str, rows: Sequence[ProbeRow]) -> ChartSpec:
 def margin_chart(stage: str, rows: Sequence[ProbeRow]) -> ChartSpec:
     xs = [float(row.step) for row in rows]
     return ChartSpec(
-        title=f"{TITLES.get(stage, stage)}: margin and entropy",
+        title=f"{title_of(stage)}: margin and entropy",
         subtitle="Margin: what chosen gained over rejected since the stage began. Entropy: of a token, along chosen.",
         unit="nats",
         x_label=axis(stage),

@@ -121,7 +121,9 @@ class Pipeline:
         sft = Policy(load_policy(self.sft_model(model))[0], fast=fast).to(config.run.device)
         prompts = list(self.task.heldout_prompts[: config.pipeline.prompts]) or list(self.task.prompts[:100])
         row |= measure_policy(config, codec, policy, sft, prompts, self.truth)
-        asked = ask_people(config, self.task, codec, store, self.key(stage), stage.label, policy, sft)
+        asked = None
+        if self.sft_model(model) != str(model):  # nobody is asked to compare SFT with itself
+            asked = ask_people(config, self.task, codec, store, self.key(stage), stage.label, policy, sft)
         row["win_rate"], row["measure_labels"] = asked, 0 if asked is None else asked["count"]
         return row
 
