@@ -49,6 +49,7 @@ def test_one_ledger_over_all_stages(unbroken: Path) -> None:
             assert row["gold"]["low"] <= row["gold"]["mean"] <= row["gold"]["high"]
             assert row["length"]["count"] == row["kl"]["count"] == 8
             assert row["kind"] == "sft" or row["win_rate"]["count"] == 6
+    assert all(row["tokens_trained"] > 0 for row in ledger)
     assert ledger[0]["win_rate"] is None  # nobody is asked to compare SFT with itself
     assert ledger[0]["kl"]["mean"] == pytest.approx(0.0, abs=1e-4)
     assert abs(ledger[3]["kl"]["mean"]) > 1e-3  # of eight answers, so of either sign

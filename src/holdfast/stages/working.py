@@ -16,6 +16,8 @@ from holdfast.models.policy import Policy
 from holdfast.probes.probe_set import ProbeSet
 from holdfast.probing import SET_FILE, own_answers, prober_of
 from holdfast.reward.ensemble import VersionStore
+from holdfast.reward.replay import holdout_place
+from holdfast.reward.training import labels_for, pairs_of
 from holdfast.rundir import RunDirectory
 from holdfast.stages.distilling import distil
 from holdfast.stages.dpo_run import assemble_dpo
@@ -84,11 +86,16 @@ def work_reward(
     assembly = assemble(ingredients, place.run, progress, (), stop)
     try:
         accuracy = assembly.loop.refreshing.holdout_accuracy()
-        labels = assembly.loop.rewarding.ensemble.labels
+        ensemble, store = assembly.loop.rewarding.ensemble, assembly.loop.collecting.store
+        known = store.labelled(watermark=ensemble.watermark)
     finally:
         assembly.close()
+    config = ingredients.config.reward
+    pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])
+    shares = [labels_for(k, ensemble, pairs, config.bootstrap) for k in range(len(ensemble.models))]
+    tokens = config.epochs * sum(len(p.a) + len(p.b) for share in shares for p in share)
     right = "" if accuracy is None else f", right on {accuracy:.1%} of held-out labels"
-    return Done(note=f"{labels:,} labels{right}")
+    return Done(tokens_trained=tokens, note=f"{ensemble.labels:,} labels{right}")
 
 
 def work_ppo(
