@@ -19,9 +19,10 @@ RESULTS = Path(__file__).parent / "results"
 def keep(name: str, result: Mapping[str, object]) -> None:
     """Write results/NAME.json."""
     arguments = sys.argv[1:]
-    if "--runs" in arguments:  # where the runs are kept on somebody's disk says nothing about the result
-        at = arguments.index("--runs")
-        del arguments[at : at + 2]
+    for option in ("--runs", "--work"):  # where things are kept on somebody's disk says nothing about the result
+        if option in arguments:
+            at = arguments.index(option)
+            del arguments[at : at + 2]
     made_by = {
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments]),
         "holdfast": __version__,
@@ -34,6 +35,6 @@ def keep(name: str, result: Mapping[str, object]) -> None:
     print(f"\nkept in benchmarks/results/{name}.json")
 
 
-def keep_figure(name: str, charts: Sequence[ChartSpec]) -> None:
-    """Write results/NAME.svg, the charts side by side."""
-    (RESULTS / f"{name}.svg").write_text(grid(charts, columns=len(charts)), encoding="utf-8")
+def keep_figure(name: str, charts: Sequence[ChartSpec], columns: int | None = None) -> None:
+    """Write results/NAME.svg, the charts side by side, or in rows of `columns`."""
+    (RESULTS / f"{name}.svg").write_text(grid(charts, columns=columns or len(charts)), encoding="utf-8")

@@ -17,6 +17,7 @@ import nostalgic
 import people_at_work
 import small_run
 from holdfast.assembly import assemble, controller_of, gather
+from holdfast.cli.main import main
 from holdfast.config import Config, config_toml, load_config
 from holdfast.config import schema as config_schema
 from holdfast.config.schema import JudgeConfig
@@ -48,13 +49,14 @@ ORDER = [
     [("lab",)],
     [("export",)],
     [("report",)],
+    [("stages",)],
     [("assembly",)],
     [("worlds",)],
     [("loop", "overseeing", "acting", "obeying", "restoring")],
     [("guarding",)],
-    [("auditing",)],
-    [("collecting",), ("refreshing",), ("ppo",), ("sft",), ("rundir",)],
-    [("guard",)],
+    [("auditing",), ("probing",), ("starting",)],
+    [("best_of_n",), ("collecting",), ("refreshing",), ("dpo", "ppo"), ("sft",), ("rundir",)],
+    [("guard",), ("probes",)],
     [("reward",)],
     [("track",)],
     [("control",), ("checkpoint",), ("preferences",)],
@@ -321,6 +323,11 @@ def test_every_setting_is_read_by_something(
         judge.label([a_comparison()])
     with PreferenceStore.open(f"sqlite:///{tmp_path / 'people.db'}") as store:
         LabellerWeights(store, "small", load_config(None, ["quality.unreliable=weigh"]).quality).update()
+    stages = small_run.settings(
+        sft__epochs="20", rollout__max_new_tokens="24", dpo__epochs="1", dpo__sft_both="1", probes__every="4"
+    )
+    words = ["--runs", str(tmp_path), "--name", "stages", "--stages", "sft,reward,distil,dpo"]
+    assert main(["pipeline", *words, *stages]) == 0
     controller_of(load_config(None, ["kl.controller=adaptive"]))
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\nb\n")

@@ -27,6 +27,7 @@ from holdfast.control.plateau import Plateau
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.cores import CORES, available, keep_freed_memory
+from holdfast.dpo import OnlineDPO
 from holdfast.errors import HoldfastError
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
@@ -39,7 +40,7 @@ from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.obeying import Obeying
-from holdfast.ppo import PPO
+from holdfast.ppo import PPO, PolicyOptimiser
 from holdfast.preferences.database import check_url
 from holdfast.preferences.formats import read_preferences
 from holdfast.preferences.people import TeamLabeller
@@ -47,6 +48,7 @@ from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import LabelledComparison
 from holdfast.preferences.weighing import LabellerWeights
+from holdfast.probing import data_prober, while_imitating
 from holdfast.randomness import Cursor, Streams, derive_seed, generator
 from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Ensemble, VersionStore
@@ -54,6 +56,7 @@ from holdfast.reward.rewarding import Rewarding
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rundir import RunDirectory, write_model_directory
 from holdfast.sft import fine_tune
+from holdfast.starting import load_policy
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import Sink, check_sinks, open_sinks
 from holdfast.track.tracker import Tracker
@@ -95,7 +98,7 @@ def gather(
     if directory is None:
         lm, codec = build_tiny(config, task)
     else:
-        lm, codec = load_causal_lm(directory)
+        lm, codec = load_policy(directory)
     given = config.data.preferences if not labels_stored else ""
     imported = read_preferences(Path(given)) if given else []
     threads = choose_threads(config, lm, threads)
@@ -222,14 +225,19 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
         return load_causal_lm(run.reference)[0].to(config.run.device)
     lm = ingredients.lm
     if config.sft.epochs and task.demonstrations:
+        policy = Policy(lm, fast=config.policy.fast)
+        prober = data_prober(
+            config, run, codec, tracker, "sft", policy.context, ingredients.imported, task.demonstrations
+        )
         loss = fine_tune(
-            Policy(lm, fast=config.policy.fast),
+            policy,
             codec,
             task.demonstrations,
             config.sft,
             config.policy.micro_batch_tokens,
             generator(config.run.seed, "sft"),
             progress,
+            while_imitating(prober, policy, config, codec, sampling_of(config), len(task.demonstrations)),
         )
         tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=len(task.demonstrations))
     save_model(run.reference, lm, codec)
@@ -265,7 +273,7 @@ def assemble(
         checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
         resuming = not checkpoints.is_empty()
         if not resuming:
-            start_afresh(tracker, observers)
+            start_afresh(tracker, observers, keep_probes=run.reference.is_dir())
         reference_lm = prepare_reference(ingredients, run, tracker, progress)
         loop = build_loop(
             ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
@@ -279,6 +287,10 @@ def assemble(
             loop.event("resumed", checkpoint=loaded.name)
         else:
             first_ensemble(loop, ingredients, reference_lm, ensemble_from)
+        loop.prober = data_prober(
+            config, run, ingredients.codec, tracker, "ppo" if config.run.optimiser == "ppo" else "online dpo",
+            loop.policy.context, ingredients.imported, ingredients.task.demonstrations, store,
+        )  # fmt: skip
         return Assembly(run, loop, stack.pop_all())
 
 
@@ -298,9 +310,12 @@ def connect_people(loop: OnlineLoop, run: RunDirectory) -> None:
     look()
 
 
-def start_afresh(tracker: Tracker, observers: Sequence[Observer]) -> None:
-    """Nothing was committed yet: rows of an earlier, cut attempt at preparation go, its events stay."""
-    tracker.rewind({**tracker.offsets(), "metrics": 0, "samples": 0})
+def start_afresh(tracker: Tracker, observers: Sequence[Observer], keep_probes: bool) -> None:
+    """Nothing was committed yet: rows of an earlier, cut attempt at preparation go, its events stay.
+
+    Probes of a fine-tuning that has ended stay too, since it will not be done again.
+    """
+    tracker.rewind({**tracker.offsets(), "metrics": 0, "samples": 0, **({} if keep_probes else {"probes": 0})})
     for observer in observers:
         observer.rewind(-1)
 
@@ -351,6 +366,14 @@ def controller_of(config: Config) -> KLController:
     return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling, kl.horizon)
 
 
+def optimiser_of(config: Config, policy: Policy, critic: CriticModel | None, codec: Codec) -> PolicyOptimiser:
+    """What moves the policy in the loop."""
+    limits = config.rollout.temperature, config.policy.micro_batch_tokens, codec.pad_id
+    if config.run.optimiser == "dpo":
+        return OnlineDPO(policy, config.ppo, config.dpo, config.kl, *limits)
+    return PPO(policy, critic, config.ppo, config.kl, *limits)
+
+
 def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: Collecting) -> Guarding | None:
     """The guard with its collaborators; None where it is switched off."""
     if config.guard.mode == "off":
@@ -383,8 +406,9 @@ def build_loop(
     """Every collaborator of the loop, in its starting state."""
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     seed, device = config.run.seed, config.run.device
-    with_head = config.ppo.advantage == "gae" and config.policy.critic == "head"
-    with_critic = config.ppo.advantage == "gae" and config.policy.critic == "model"
+    valued = config.run.optimiser == "ppo" and config.ppo.advantage == "gae"
+    with_head = valued and config.policy.critic == "head"
+    with_critic = valued and config.policy.critic == "model"
     fast = config.policy.fast
     reference = Policy(reference_lm, fast=fast)
     policy = Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device)
@@ -408,10 +432,7 @@ def build_loop(
         fixed_prompts=list(task.heldout_prompts[: config.track.samples]),
         policy=policy,
         reference=reference,
-        ppo=PPO(
-            policy, critic, config.ppo, config.kl, config.rollout.temperature,
-            config.policy.micro_batch_tokens, codec.pad_id,
-        ),
+        ppo=optimiser_of(config, policy, critic, codec),
         rewarding=Rewarding(ensemble, config.reward, reference_answers, config.flaw),
         collecting=collecting,
         refreshing=Refreshing(

@@ -5,24 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.store import CheckpointStore
 from holdfast.errors import HoldfastError
-from holdfast.models.load import load_causal_lm
 from holdfast.preferences.formats import write_preferences
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
 from holdfast.rundir import RunDirectory, write_model_directory
+from holdfast.starting import checkpoint_policy
 
 CARD = """\
 ---
 library_name: transformers
 pipeline_tag: text-generation
-tags: [holdfast, rlhf, ppo]
+tags: [holdfast, rlhf, {tag}]
 ---
 
 # {name}
 
-A policy trained with Holdfast {version}: online RLHF with a reward ensemble that moves with the policy.
+A policy trained with Holdfast {version}: {how}.
 
 | | |
 |---|---|
@@ -33,8 +32,7 @@ A policy trained with Holdfast {version}: online RLHF with a reward ensemble tha
 | reward ensemble | version {ensemble} |
 {figures}
 
-The figures are of the run's last steps. The proxy is what the reward ensemble says, in standard deviations of the
-reference's scores; it is not a measure of quality by itself.
+The figures are of the run's last steps. {caution}
 
 ## Use
 
@@ -47,20 +45,26 @@ model = AutoModelForCausalLM.from_pretrained("DIRECTORY")
 """
 
 
+WORDS = {
+    "loop": {
+        "tag": "ppo",
+        "how": "online RLHF with a reward ensemble that moves with the policy",
+        "caution": "The proxy is what the reward ensemble says, in standard deviations of the\nreference's scores; "
+        "it is not a measure of quality by itself.",
+    },
+    "dpo": {
+        "tag": "dpo",
+        "how": "DPO on labelled pairs",
+        "caution": "There was no reward model.",
+    },
+}
+
+
 def export_policy(run: RunDirectory, out: Path, checkpoint: str | None) -> str:
     """Write the policy of a checkpoint to `out`; returns the checkpoint's name."""
     if out.exists():
         raise HoldfastError(f"{out} exists already; export to a directory that does not.")
-    store = CheckpointStore(run.checkpoints)
-    if checkpoint is None:
-        loaded = store.load_newest()
-        name, snapshot = loaded.name, loaded.snapshot
-    else:
-        name, snapshot = checkpoint, store.load(checkpoint)
-    lm, codec = load_causal_lm(run.reference)
-    prefix = "lm."
-    weights = {k.removeprefix(prefix): v for k, v in snapshot.tensors["policy"].items() if k.startswith(prefix)}
-    lm.load_state_dict(weights)
+    lm, codec, name, snapshot = checkpoint_policy(run, checkpoint)
     card = model_card(run, name, snapshot.documents["loop"])
 
     def write(temporary: Path) -> None:
@@ -78,6 +82,7 @@ def model_card(run: RunDirectory, checkpoint: str, loop: Any) -> str:
     position = loop["position"]
     return CARD.format(
         name=run.name,
+        **WORDS["dpo" if manifest.get("stage") == "dpo" else "loop"],
         version=manifest.get("holdfast_version"),
         world=manifest.get("world"),
         policy=manifest.get("policy"),

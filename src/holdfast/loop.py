@@ -2,7 +2,7 @@
 
     prompts -> policy -> comparisons -> labeller -> store                                (collect)
     store -> replay mix -> refresh -> ensemble version v+1                               (refresh_if_due)
-    prompts -> policy -> responses -> ensemble - beta * KL -> credit -> PPO, n times     (step)
+    prompts -> policy -> responses -> ensemble - beta * KL -> credit -> update, n times  (step)
     policy, reference, last good policy -> fresh pairs -> people -> verdict -> actions   (watch_over)
     position, weights, optimisers, controllers, ledger, RNGs -> checkpoint               (commit)
 
@@ -38,8 +38,10 @@ from holdfast.models.codec import Codec, plain_text
 from holdfast.models.policy import Policy
 from holdfast.obeying import Obeying, obey, stay_paused
 from holdfast.overseeing import begin_guard, keep_good, learn_known, see, watch_over
-from holdfast.ppo import PPO, Experience, NonFiniteStep, assign_credit, response_values
+from holdfast.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
 from holdfast.preferences.types import Prompt
+from holdfast.probes.prober import Prober
+from holdfast.probing import own_answers, probe_step
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.refreshing import Refreshing
 from holdfast.restoring import capture, resume
@@ -92,7 +94,7 @@ class OnlineLoop:
     fixed_prompts: Sequence[Prompt]
     policy: Policy
     reference: Policy
-    ppo: PPO
+    ppo: PolicyOptimiser
     rewarding: Rewarding
     collecting: Collecting
     refreshing: Refreshing
@@ -108,6 +110,7 @@ class OnlineLoop:
     progress: Progress
     guarding: Guarding | None = None
     obeying: Obeying | None = None
+    prober: Prober | None = None
     observers: Sequence[Observer] = ()
     stop_requested: Callable[[], bool] = lambda: False
     ledger: KLLedger = field(default_factory=KLLedger)
@@ -123,6 +126,9 @@ class OnlineLoop:
         rounds, steps = self.config.run.rounds, self.config.run.steps_per_round
         if self.checkpoints.is_empty():
             self.show_samples()
+            if self.prober is not None:
+                stage = self.prober.stage
+                self.prober.begin(self.policy, own_answers(self.config, self.codec, sampling_of(self.config), stage))
             self.commit("round-0000")
         begin_guard(self)
         stay_paused(self)
@@ -179,9 +185,7 @@ class OnlineLoop:
         try:
             if not all_finite([scored.members_KB]):
                 raise NonFiniteStep("a reward member's scores are not all numbers")
-            experience = assign_credit(
-                rollout, reference_BT, values_BT, scored.rewards_B, beta, self.config.ppo, self.config.kl
-            )
+            experience = self.ppo.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
             with self.timed("update"):
                 learned, kl_step = self.ppo.learn(experience, batches, beta, lr, self.streams["minibatches"])
         except NonFiniteStep as reason:
@@ -195,6 +199,8 @@ class OnlineLoop:
         with self.timed("guard"):
             readings = see(self, experience, scored, {**learned, "objective/kl_step": kl_step})
         self.report_step(experience, scored, kl_step, beta, lr, {**learned, **readings})
+        if self.prober is not None and self.prober.due(at.step):
+            probe_step(self.prober, self.policy, experience, batches, self.config.rollout.temperature, at)
         for observer in self.observers:
             observer.after_step(at.step, at.round, [self.prompts[i] for i in rows], self.texts(rollout))
 

@@ -8,9 +8,10 @@ Shapes: B answers, T response tokens (padded on the right), N response tokens of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,8 @@ from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
 from holdfast.rollout.batches import MicroBatch, lay_out, micro_batches, pick_out
 from holdfast.rollout.sampler import Rollout
+
+Told = TypeVar("Told")
 
 
 class NonFiniteStep(Exception):
@@ -103,6 +106,63 @@ def response_values(model: nn.Module, rollout: Rollout, batches: list[MicroBatch
     return out_BT
 
 
+class PolicyOptimiser(Protocol):
+    """What the loop asks of whatever moves the policy: PPO, or online DPO."""
+
+    critic: CriticModel | None
+    optimiser: torch.optim.AdamW
+
+    def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]: ...
+
+    def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor: ...
+
+    def credit(
+        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
+    ) -> Experience: ...
+
+    def learn(
+        self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
+    ) -> tuple[dict[str, float], float]: ...
+
+
+def rollout_batches(
+    policy: Policy, rollout: Rollout, rows: list[int] | None, pad_id: int, max_tokens: int
+) -> list[MicroBatch]:
+    """Micro-batches of some of a rollout's answers, or of all."""
+    rows = list(range(len(rollout.prompts))) if rows is None else rows
+    pieces = CORES.free if policy.fast is not None else 0
+    return micro_batches(rollout.prompts, rollout.responses, rows, pad_id, max_tokens, policy.device, pieces)
+
+
+def kl_of_update(
+    policy: Policy, rollout: Rollout, answers: int, temperature: float, pad_id: int, max_tokens: int
+) -> float:
+    """KL(policy that sampled || policy now) in nats per answer, by k3 on `answers` of the rollout (0 for all)."""
+    count = len(rollout.prompts)
+    rows = list(range(0, count, max(1, count // (answers or count))))
+    batches = rollout_batches(policy, rollout, rows, pad_id, max_tokens)
+    after_BT = response_values(policy, rollout, batches, temperature)
+    kl_BT = kl_estimate(rollout.logprobs_BT[rows], after_BT[rows], "k3") * rollout.mask_BT[rows]
+    kl = float(kl_BT.sum(1).mean())
+    if not math.isfinite(kl):
+        raise NonFiniteStep("the KL of the update is not a number")
+    return kl
+
+
+def all_or_nothing(parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer, work: Callable[[], Told]) -> Told:
+    """What `work` gives; where it meets a bad number, weights and optimiser are put back as they were."""
+    weights = [p.detach().clone() for p in parameters]
+    moments, settings = optimiser_snapshot(optimiser)
+    try:
+        return work()
+    except NonFiniteStep:
+        with torch.no_grad():
+            for parameter, before in zip(parameters, weights, strict=True):
+                parameter.copy_(before)
+        restore_optimiser(optimiser, moments, settings)
+        raise
+
+
 class PPO:
     """Clipped policy and value updates over one optimiser."""
 
@@ -127,11 +187,7 @@ class PPO:
         self.optimiser = torch.optim.AdamW(groups, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
-        rows = list(range(len(rollout.prompts))) if rows is None else rows
-        pieces = CORES.free if self.policy.fast is not None else 0
-        return micro_batches(
-            rollout.prompts, rollout.responses, rows, self.pad_id, self.max_tokens, self.policy.device, pieces
-        )
+        return rollout_batches(self.policy, rollout, rows, self.pad_id, self.max_tokens)
 
     def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor:
         """What the critic expected: kept from sampling for a value head, one pass for a model of its own."""
@@ -144,29 +200,23 @@ class PPO:
 
         It is one more pass over them, so it takes as many as the ledger needs and no more, spread over the step.
         """
-        count = len(rollout.prompts)
-        rows = list(range(0, count, max(1, count // (self.kl.step_answers or count))))
-        after_BT = response_values(self.policy, rollout, self.batches(rollout, rows), self.temperature)
-        kl_BT = kl_estimate(rollout.logprobs_BT[rows], after_BT[rows], "k3") * rollout.mask_BT[rows]
-        kl = float(kl_BT.sum(1).mean())
-        if not math.isfinite(kl):
-            raise NonFiniteStep("the KL of the update is not a number")
-        return kl
+        return kl_of_update(self.policy, rollout, self.kl.step_answers, self.temperature, self.pad_id, self.max_tokens)
+
+    def credit(
+        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
+    ) -> Experience:
+        """Advantages and returns of a step's answers."""
+        return assign_credit(rollout, reference_BT, values_BT, rewards_B, beta, self.ppo, self.kl)
 
     def learn(
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
     ) -> tuple[dict[str, float], float]:
         """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
-        weights = [p.detach().clone() for p in self.parameters]
-        moments, settings = optimiser_snapshot(self.optimiser)
-        try:
-            return self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)
-        except NonFiniteStep:
-            with torch.no_grad():
-                for parameter, before in zip(self.parameters, weights, strict=True):
-                    parameter.copy_(before)
-            restore_optimiser(self.optimiser, moments, settings)
-            raise
+        return all_or_nothing(
+            self.parameters,
+            self.optimiser,
+            lambda: (self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)),
+        )
 
     def update(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -30,10 +30,26 @@ def fine_tune(
     max_tokens: int,
     rng: torch.Generator,
     progress: Progress,
+    after_update: Callable[[int], None] = lambda update: None,
 ) -> float:
     """Minimise cross-entropy of the demonstrations' answers; returns the mean loss of the last epoch."""
     prompts = [codec.encode_prompt(d.prompt) for d in demonstrations]
     responses = [codec.encode_response(d.response) for d in demonstrations]
+    return imitate(policy, prompts, responses, config, codec.pad_id, max_tokens, rng, progress, after_update)
+
+
+def imitate(
+    policy: Policy,
+    prompts: Sequence[list[int]],
+    responses: Sequence[list[int]],
+    config: SFTConfig,
+    pad_id: int,
+    max_tokens: int,
+    rng: torch.Generator,
+    progress: Progress,
+    after_update: Callable[[int], None] = lambda update: None,
+) -> float:
+    """The same for answers as tokens. `after_update` is called with the number of updates made, from 1."""
     per_epoch = -(-len(prompts) // config.batch)
     parameters = [p for p in policy.lm.parameters() if p.requires_grad]
     pieces = CORES.free if policy.fast is not None else 0
@@ -47,7 +63,7 @@ def fine_tune(
         for start in range(0, len(order), config.batch):
             rows = order[start : start + config.batch]
             token_count = sum(len(responses[i]) for i in rows)
-            batches = micro_batches(prompts, responses, rows, codec.pad_id, max_tokens, policy.device, pieces)
+            batches = micro_batches(prompts, responses, rows, pad_id, max_tokens, policy.device, pieces)
             loss_sum = sum(accumulate(parameters, batches, partial(_loss, policy, token_count)))
             norm = torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
             if not all_finite([norm]):
@@ -59,6 +75,7 @@ def fine_tune(
             update += 1
             epoch_losses.append(loss_sum)
             progress.advance(loss=loss_sum)
+            after_update(update)
     return sum(epoch_losses) / len(epoch_losses)
 
 

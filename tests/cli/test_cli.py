@@ -28,6 +28,9 @@ OPTIONS = {
     "sft": ["DIR", "--config", "--set", "--world", "--seed", "--policy", "--prompts", "--demonstrations"],
     "reward": ["DIR", "--config", "--set", "--world", "--seed", "--policy", "--prompts", "--preferences"],
     "ppo": ["--reward", "--name", "--runs", "--json", "--config", "--set", "--policy", "--world", "--prompts"],
+    "dpo": ["--name", "--runs", "--json", "--config", "--set", "--policy", "--world", "--prompts", "--preferences"],
+    "bestofn": ["--reward", "--n", "--aggregation", "--limit", "--out", "--distil", "--json", "--policy", "--prompts"],
+    "pipeline": ["--stages", "--name", "--runs", "--json", "--config", "--set", "--policy", "--rounds"],
     "doctor": ["RUN", "--json"],
 }  # fmt: skip
 

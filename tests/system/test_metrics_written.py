@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import small_run
+from holdfast.cli.main import main
 from holdfast.track.registry import REGISTRY, SIGNALS
 
 
 def test_every_registered_metric_is_written_by_some_run(unbroken: Path, tmp_path: Path) -> None:
     loss = small_run.run(tmp_path, kl__placement="loss", kl__estimator="k3", kl__controller="adaptive")
+    model, words = str(tmp_path / "model"), small_run.settings()
+    assert main(["sft", model, *words]) == 0
+    assert main(["dpo", "--policy", model, "--runs", str(tmp_path), "--name", "dpo", *words]) == 0
     written = {
         name
-        for run in (unbroken, loss)
+        for run in (unbroken, loss, tmp_path / "dpo")
         for row in small_run.rows_of(run / "metrics.jsonl")
         for name in row
         if name not in ("step", "round") and not name.startswith(SIGNALS)

@@ -34,6 +34,7 @@ def write_steps(tracker: Tracker, steps: range) -> None:
         tracker.event(step, 0, "refresh", version=step)
         tracker.sample(step, 0, prompt="p", response=f"r{step}")
         tracker.timing(step, 0, rollout=0.5)
+        tracker.probe({"stage": "sft", "step": step})
 
 
 def test_rows_land_in_the_four_files(tmp_path: Path) -> None:
@@ -123,13 +124,13 @@ def test_rewind_takes_back_all_files_or_none(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path)
     write_steps(tracker, range(1, 3))
     offsets = tracker.offsets()
-    assert offsets.keys() == {"metrics", "events", "samples"}
+    assert offsets.keys() == {"metrics", "events", "samples", "probes"}
     write_steps(tracker, range(3, 4))
     with pytest.raises(HoldfastError, match=r"samples\.jsonl has .* rows are missing"):
         tracker.rewind({**offsets, "samples": 10**6})
     with pytest.raises(HoldfastError, match="resume from another checkpoint"):
         tracker.rewind({"metrics": 0})
-    for name in ("metrics", "events", "samples"):
+    for name in ("metrics", "events", "samples", "probes"):
         assert [row["step"] for row in read_rows(tmp_path / f"{name}.jsonl")] == [1, 2, 3]
 
 
@@ -145,7 +146,8 @@ def test_offsets_are_given_only_for_rows_that_are_on_the_disk(tmp_path: Path, mo
 
     monkeypatch.setattr(files, "_fsync", spy)
     tracker.offsets()
-    assert set(synced) == {(tmp_path / f"{name}.jsonl").stat().st_ino for name in ("metrics", "events", "samples")}
+    names = ("metrics", "events", "samples", "probes")
+    assert set(synced) == {(tmp_path / f"{name}.jsonl").stat().st_ino for name in names}
 
 
 def test_a_field_cannot_overwrite_what_the_row_says_of_itself(tmp_path: Path) -> None:

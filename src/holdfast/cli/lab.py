@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli import lab_bestofn
 from holdfast.cli.options import add_verb
 from holdfast.errors import HoldfastError
 
@@ -52,6 +53,8 @@ def add(verbs: Any) -> None:
         add_out(shown)
         shown.add_argument("--json", action="store_true", help="print the result as JSON")
         shown.set_defaults(work=work)
+
+    lab_bestofn.add(actions)
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:

@@ -8,10 +8,26 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__
-from holdfast.cli import bench, doctor, export, init, lab, ppo, report, resume, reward, run, serve, sft
+from holdfast.cli import (
+    bench,
+    bestofn,
+    doctor,
+    dpo,
+    export,
+    init,
+    lab,
+    pipeline,
+    ppo,
+    report,
+    resume,
+    reward,
+    run,
+    serve,
+    sft,
+)
 from holdfast.errors import HoldfastError, Interrupted
 
-VERBS = (run, resume, serve, report, export, init, sft, reward, ppo, lab, bench, doctor)
+VERBS = (run, pipeline, resume, serve, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, doctor)
 
 DESCRIPTION = """\
 Online RLHF that does not collapse and does not hack its reward.

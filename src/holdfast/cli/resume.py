@@ -21,7 +21,10 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.session import resume_run
+    from holdfast.cli.pipeline_session import resume_pipeline
+    from holdfast.cli.session import PIPELINE, resume_run
     from holdfast.rundir import RunDirectory
 
-    return resume_run(RunDirectory.open(args.run), as_json=args.json)
+    run = RunDirectory.open(args.run)
+    again = resume_pipeline if run.manifest().get("stage") == PIPELINE else resume_run
+    return again(run, as_json=args.json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
-from holdfast.config.schema import AuditConfig, PPOConfig
+from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.lines import interval, share
 from holdfast.lab.observer import GoldObserver, gold_of
+from holdfast.loop import Observer
 from holdfast.report.data import read_run
 from holdfast.report.page import write_report
 from holdfast.report.rounds import Summary, summary
@@ -27,9 +29,15 @@ from holdfast.report.text import counted, visible
 from holdfast.report.undone import kept_gold, undone
 from holdfast.reward.ensemble import VersionStore
 from holdfast.rundir import RunDirectory, refuse_occupied
+from holdfast.stages.dpo_run import assemble_dpo, check_dpo
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import World
 
+# What a manifest calls a run of DPO; a run of the loop has no such word.
+DPO = "dpo"
+PIPELINE = "pipeline"
+# Weights above which a model is not the built-in one.
+SMALL = 5_000_000
 # The exit code of a run that the guard has stopped.
 STOPPED = 3
 
@@ -38,8 +46,7 @@ def new_run(
     config: Config, runs: Path, name: str | None, as_json: bool = False, ensemble_from: Path | None = None
 ) -> int:
     """Check everything, then make the run directory, then work. Nothing is written before all checks have passed."""
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise HoldfastError(f"--name {name!r} is not a plain name; use letters, digits, dots, dashes and underscores.")
+    check_name(name)
     world = load_world(config)
     path = runs / (name or free_name(runs, f"{Path(world.name).name}-{config.run.seed}"))
     refuse_occupied(path)
@@ -57,9 +64,31 @@ def new_run(
     return work_on(run, ingredients, world, as_json, ensemble_from)
 
 
+def new_dpo_run(config: Config, runs: Path, name: str | None, as_json: bool = False) -> int:
+    """The same for DPO on labelled pairs."""
+    check_name(name)
+    world = load_world(config)
+    path = runs / (name or free_name(runs, f"{Path(world.name).name}-dpo-{config.run.seed}"))
+    refuse_occupied(path)
+    task = load_task(config, world)
+    ingredients = gather(config, task, ensemble_given=True)
+    check_dpo(config, task, len(ingredients.imported))
+    facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path, "stage": DPO}
+    facts["key"] = path.name if config.preferences.url else f"{Path(world.name).name}-{config.run.seed}"
+    run = RunDirectory.create(path, config, {**facts, "threads": ingredients.threads})
+    return work_on(run, ingredients, world, as_json, None)
+
+
+def check_name(name: str | None) -> None:
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise HoldfastError(f"--name {name!r} is not a plain name; use letters, digits, dots, dashes and underscores.")
+
+
 def resume_run(run: RunDirectory, as_json: bool = False) -> int:
     """Go on from the newest complete checkpoint, or with the preparation where there is none yet."""
     config = run.config()
+    if run.manifest().get("pipeline"):
+        raise HoldfastError(f"{run.path} is a stage of a pipeline; `holdfast resume {run.path.parent.parent}` goes on.")
     world = load_world(config)
     # The reference in the run directory is the policy's starting point once it exists.
     directory = run.reference if run.reference.is_dir() else None
@@ -68,7 +97,7 @@ def resume_run(run: RunDirectory, as_json: bool = False) -> int:
         config,
         load_task(config, world),
         directory,
-        ensemble_given=run.rewards.is_dir() or given is not None,
+        ensemble_given=run.rewards.is_dir() or given is not None or run.manifest().get("stage") == DPO,
         threads=int(run.manifest().get("threads", 0)),
         labels_stored=not CheckpointStore(run.checkpoints).is_empty(),
     )
@@ -84,16 +113,11 @@ def work_on(
     console = Console(highlight=False, quiet=as_json, soft_wrap=True, markup=False)
     console.print(f"run directory {run.path}")
     with RunLock(run.path), StopRequest() as stop:
-        for note in notes(ingredients):
+        for note in dpo_notes(ingredients) if run.manifest().get("stage") == DPO else notes(ingredients):
             print(f"note: {note}", file=sys.stderr)
         watch = Watch(stop)
         try:
-            assembly = assemble(ingredients, run, watch, observers, stop, ensemble_from)
-            try:
-                assembly.loop.run()
-                stopped = assembly.loop.stopped
-            finally:
-                assembly.close()
+            stopped = carry_on(ingredients, run, watch, observers, stop, ensemble_from)
         except Interrupted:
             raise Interrupted(f"`holdfast resume {run.path}` goes on from here.") from None
         finally:
@@ -107,6 +131,38 @@ def work_on(
             file=sys.stderr,
         )
     return STOPPED if stopped else 0
+
+
+def carry_on(
+    ingredients: Ingredients,
+    run: RunDirectory,
+    watch: Watch,
+    observers: Sequence[Observer],
+    stop: StopRequest,
+    ensemble_from: Path | None,
+) -> bool:
+    """The run's work, whichever stage it is, to its end; returns whether the guard has stopped it."""
+    if run.manifest().get("stage") == DPO:
+        dpo = assemble_dpo(ingredients, run, watch, observers, stop)
+        try:
+            dpo.loop.run()
+        finally:
+            dpo.close()
+        return False
+    assembly = assemble(ingredients, run, watch, observers, stop, ensemble_from)
+    try:
+        assembly.loop.run()
+        return assembly.loop.stopped
+    finally:
+        assembly.close()
+
+
+def dpo_notes(ingredients: Ingredients) -> list[str]:
+    """What a person should know before DPO begins."""
+    weights = sum(p.numel() for p in ingredients.lm.parameters())
+    if ingredients.config.dpo.lr == DPOConfig().lr and weights > SMALL:
+        return ["The default dpo.lr suits the small built-in model; for a pretrained one something near 5e-7 is usual."]
+    return []
 
 
 def notes(ingredients: Ingredients) -> list[str]:
@@ -178,6 +234,8 @@ def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
         ("proxy (ensemble score)", "objective/scores"),
         ("KL to reference", "objective/kl"),
         ("answer length", "response/length_mean"),
+        ("right about pairs", "rewards/accuracies"),
+        ("right about held-out pairs", "rewards/heldout_accuracies"),
     ):
         # Where all was undone, what was undone is still better than nothing to see.
         if known := gone.kept(data.known(metric)) or data.known(metric):

@@ -27,6 +27,8 @@ WORDS = {
     "first comparisons": "collecting first comparisons",
     "reward model": "training the reward ensemble",
     "ppo": "optimising the policy",
+    "dpo": "learning from pairs",
+    "best of n": "sampling and scoring",
 }
 LINE_EVERY_SECONDS = 15.0
 
@@ -100,8 +102,8 @@ class Watch:
         elif time.monotonic() - self._last_line > LINE_EVERY_SECONDS or self._done == self._total:
             self._last_line = time.monotonic()
             self.console.print(f"  {self._done}/{self._total}  {text}")
-        # PPO steps are stopped by the loop, which saves first; before that there is nothing to save.
-        if self.stop.asked and self._what != "ppo":
+        # Steps and updates are stopped by their loop, which saves first; before that there is nothing to save.
+        if self.stop.asked and self._what not in ("ppo", "dpo"):
             raise Interrupted
 
     def say(self, words: str) -> None:

@@ -47,6 +47,11 @@ def _check_together(c: Config) -> None:
             f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: "
             "set ppo.samples_per_prompt to 2 or more."
         )
+    if c.run.optimiser == "dpo" and c.ppo.samples_per_prompt < 2:
+        raise HoldfastError(
+            "run.optimiser = dpo pairs the best and the worst answer to a prompt: "
+            "set ppo.samples_per_prompt to 2 or more."
+        )
     if c.ppo.minibatches > c.ppo.batch * c.ppo.samples_per_prompt:
         raise HoldfastError(
             f"ppo.minibatches is {c.ppo.minibatches}, "

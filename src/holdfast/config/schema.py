@@ -23,6 +23,9 @@ class RunConfig:
     seed: int = setting(0, "every random draw of the run follows from this number", low=0)
     rounds: int = setting(8, "rounds of collect, label, refresh, optimise", low=1)
     steps_per_round: int = setting(6, "PPO steps in a round", low=1)
+    optimiser: Literal["ppo", "dpo"] = setting(
+        "ppo", "what moves the policy: PPO, or DPO on fresh pairs of its own answers that the ensemble judges"
+    )
     device: str = setting("cpu", "cpu, cuda, or any other torch device")
     threads: int = setting(0, "CPU cores to use; 0 takes all there are", low=0)
 
@@ -301,6 +304,66 @@ class PPOConfig:
 
 
 @dataclass(frozen=True)
+class DPOConfig:
+    """Learning from pairs: `holdfast dpo`; its loss is also that of run.optimiser = "dpo"."""
+
+    loss: Literal["sigmoid", "ipo", "simpo"] = setting("sigmoid", "DPO, IPO, or SimPO, which needs no reference")
+    beta: float = setting(
+        0.1, "strength of the pull to the reference; online it is the KL controller's beta instead", above=0.0
+    )
+    label_smoothing: float = setting(0.0, "share of labels assumed wrong: conservative DPO", low=0.0, high=0.49)
+    gamma: float = setting(1.0, "margin of loss = simpo", low=0.0)
+    nll_weight: float = setting(0.0, "weight of the chosen answer's cross-entropy, per token", low=0.0)
+    epochs: int = setting(3, "passes over the labelled pairs", low=1)
+    batch: int = setting(16, "pairs per update", low=1)
+    lr: float = setting(2e-4, "peak learning rate; linear warm-up, then linear decay", above=0.0)
+    warmup_steps: int = setting(10, "updates until the peak", low=0)
+    max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", above=0.0)
+    comparisons: int = setting(
+        0,
+        "comparisons of the starting policy's own answers to have labelled first; 0 takes the labels there are, and "
+        "reward.initial_comparisons where there are none",
+        low=0,
+    )
+    sft_lr: float = setting(3e-3, "peak learning rate of sft_both", above=0.0)
+    sft_both: int = setting(
+        0, "first fine-tune for this many passes on both answers of every pair, chosen and rejected, against squeezing",
+        low=0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BestOfNConfig:
+    """Best-of-n and its distillation; reward.aggregation says how opinions become one score."""
+
+    n: int = setting(16, "answers to each prompt, of which the best is taken", low=1)
+    prompts: int = setting(1000, "prompts whose best answers are distilled", low=2)
+    epochs: int = setting(2, "passes over the best answers in distillation", low=1)
+    lr: float = setting(1e-3, "peak learning rate of distillation", above=0.0)
+
+
+@dataclass(frozen=True)
+class PipelineConfig:
+    """`holdfast pipeline`: stages one after the other."""
+
+    stages: tuple[str, ...] = setting(
+        ("sft", "reward", "ppo", "dpo"),
+        "sft, reward, ppo, dpo and distil in any order, each from the policy before it; dpo@sft starts from an earlier "
+        "stage, dpo@ppo:round-0002 from its checkpoint, dpo@DIR or dpo@RUN@round-0003 from elsewhere",
+    )
+    audit_pairs: int = setting(60, "comparisons with SFT that people answer after each stage; 0 for none", low=0)
+    prompts: int = setting(200, "held-out prompts on which each stage is measured", low=2)
+
+
+@dataclass(frozen=True)
+class ProbesConfig:
+    """Learning dynamics: how likely the model finds a fixed set of answers, measured as it learns."""
+
+    every: int = setting(25, "updates (SFT, DPO) or steps (PPO) between two probes; 0 for none", low=0)
+    prompts: int = setting(48, "prompts in the probe set", low=2)
+
+
+@dataclass(frozen=True)
 class KLConfig:
     """How far the policy may go from the reference."""
 
@@ -357,6 +420,10 @@ class Config:
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     quality: QualityConfig = field(default_factory=QualityConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    dpo: DPOConfig = field(default_factory=DPOConfig)
+    bestofn: BestOfNConfig = field(default_factory=BestOfNConfig)
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    probes: ProbesConfig = field(default_factory=ProbesConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     track: TrackConfig = field(default_factory=TrackConfig)

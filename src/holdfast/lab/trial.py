@@ -59,7 +59,8 @@ class Job:
     keep_weights: bool = True
 
     def config(self) -> Config:
-        return load_config(None, [*self.overrides, f"run.seed={self.seed}", "run.threads=1"])
+        # Nobody looks at the probes of hundreds of trials, unless they are asked for.
+        return load_config(None, ["probes.every=0", *self.overrides, f"run.seed={self.seed}", "run.threads=1"])
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ FILES = (
     "gold.jsonl",
     "samples.jsonl",
     "timings.jsonl",
+    "probes.jsonl",
 )
 
 
@@ -75,6 +76,23 @@ class TimingRow:
     seconds: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeRow:
+    """How likely the model found fixed answers at one moment of a stage; see probes.jsonl.
+
+    `positive` and `negative` are what a step's update did to the log-probs of tokens by their advantage's sign.
+    """
+
+    stage: str
+    step: int
+    logprob: Mapping[str, float]
+    argmax: float | None
+    entropy: float | None
+    margin_gain: float | None
+    positive: float | None = None
+    negative: float | None = None
+
+
 @dataclass(frozen=True)
 class RunData:
     """All that the report shows of a run."""
@@ -89,6 +107,12 @@ class RunData:
     timings: tuple[TimingRow, ...]
     notes: tuple[str, ...]
     gold_undone: tuple[GoldRow, ...] = ()  # held-out gold of a policy that was taken back, where it was measured again
+    probes: tuple[ProbeRow, ...] = ()
+
+    @property
+    def squeezed_at(self) -> int | None:
+        """The update at which the squeezing effect was first seen, if it was."""
+        return next((event.step for event in self.events if event.kind == "squeezing"), None)
 
     def metric(self, name: str) -> tuple[list[float], list[float | None]]:
         """The steps and the values of a metric; a step without a value has None."""
@@ -145,6 +169,7 @@ def read_run(run_dir: Path) -> RunData:
         timings=lineage(rows_of(run_dir / "timings.jsonl", timing_row, notes), lambda row: (row.step, 0)),
         notes=tuple(notes),
         gold_undone=measured_again(measured, gold),
+        probes=lineage(rows_of(run_dir / "probes.jsonl", _probe, notes), lambda row: (row.step, row.stage)),
     )
 
 
@@ -292,3 +317,27 @@ def timing_row(row: JsonRow) -> TimingRow | None:
         return None
     numbers = {sys.intern(name): as_number(value) for name, value in row.items() if name not in ("step", "round")}
     return TimingRow(step, {name: number for name, number in numbers.items() if number is not None})
+
+
+def _probe(row: JsonRow) -> ProbeRow | None:
+    step, stage, logprob = as_count(row.get("step")), row.get("stage"), row.get("logprob")
+    if step is None or not isinstance(stage, str) or not isinstance(logprob, dict):
+        return None
+    numbers = {sys.intern(str(kind)): as_number(value) for kind, value in logprob.items()}
+    rollout = row.get("rollout")
+    return ProbeRow(
+        stage=sys.intern(stage),
+        step=step,
+        logprob={kind: number for kind, number in numbers.items() if number is not None},
+        argmax=as_number(row.get("argmax")),
+        entropy=as_number(row.get("entropy")),
+        margin_gain=as_number(row.get("margin_gain")),
+        positive=_moved(rollout, "positive"),
+        negative=_moved(rollout, "negative"),
+    )
+
+
+def _moved(rollout: object, sign: str) -> float | None:
+    own = rollout.get(sign) if isinstance(rollout, dict) else None
+    before, after = (as_number(own.get(name)) if isinstance(own, dict) else None for name in ("before", "after"))
+    return None if before is None or after is None else after - before

@@ -50,7 +50,7 @@ def refused_events(run: RunData) -> list[EventRow]:
 _MINOR = frozenset(
     {"baselines", "waiting", "waited", "labels_collected", "refresh_skipped", "round_finished", "audit", "gate"}
 )
-_ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "interrupted", "rollback", "stopped"})
+_ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "interrupted", "rollback", "stopped", "squeezing"})
 _VERDICTS = {"healthy": "minor", "hacking": "alarm"}
 
 
@@ -251,6 +251,7 @@ _SENTENCES: dict[str, Callable[[EventRow], str]] = {
     "waited": _waited,
     "owner": lambda event: sentence(lines.because(lines.owner(event.fields), event.fields.get("reason"))),
     "label_quality": _label_quality,
+    "squeezing": lambda event: sentence(f"Squeezing: {lines.text(event.fields.get('sentence'))}"),
     "step_skipped": lambda event: f"Step skipped{_because(event)}.",
     "lr_decayed": _lr,
     "round_finished": lambda event: f"Round finished{_details(event)}.",

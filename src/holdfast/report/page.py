@@ -17,6 +17,7 @@ from holdfast.report.charts import line_chart
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.metrics import as_number
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
+from holdfast.report.probe_panels import dynamics
 from holdfast.report.style import CHART_STYLE
 from holdfast.report.template import PAGE
 from holdfast.report.text import clip, visible
@@ -94,14 +95,14 @@ def render(run: RunData) -> str:
         undefined=StrictUndefined,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    style = _asset("report.css") + CHART_STYLE
-    script = _asset("report.js")
+    style = asset("report.css") + CHART_STYLE
+    script = asset("report.js")
     shown = panels(run)
     main_events = [event for event in run.events if events.weight(event) != "minor"]
     refreshes, state = events.refresh_events(run), words.status(run)
     config, config_omitted = clip(run.config, CONFIG_LIMIT)
     return environment.from_string(PAGE).render(
-        policy=_content_policy(style, script),
+        policy=content_policy(style, script),
         style=style,
         script=script,
         run_name=run.name,
@@ -124,6 +125,10 @@ def render(run: RunData) -> str:
         signals=[line_chart(spec, inline=True) for spec in shown.signals],
         more_signals=[line_chart(spec, inline=True) for spec in shown.more_signals],
         more=[line_chart(spec, inline=True) for spec in shown.more],
+        dynamics=[
+            (group.title, [line_chart(spec, inline=True) for spec in group.charts])
+            for group in dynamics(run.probes, run.squeezed_at)
+        ],
         missing=shown.missing,
         main_events=events.event_lines(_ends(main_events)),
         main_events_left=max(0, len(main_events) - MOST_MAIN_EVENTS),
@@ -141,7 +146,7 @@ def render(run: RunData) -> str:
     )
 
 
-def _content_policy(style: str, script: str) -> str:
+def content_policy(style: str, script: str) -> str:
     """Nothing may be loaded, sent or run except this page's own style and script, named by their hashes."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
@@ -153,7 +158,7 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return resources.files("holdfast.report").joinpath(name).read_text("utf-8")
 
 

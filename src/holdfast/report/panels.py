@@ -115,6 +115,34 @@ MAIN = (
     ),
 )
 
+PAIRS = (
+    MetricPanel(
+        "loss/dpo",
+        "Loss on pairs",
+        "What DPO minimises; log 2 is where sigmoid's begins.",
+        "nats",
+        BLUE,
+        from_zero=False,
+    ),
+    MetricPanel(
+        "rewards/margins",
+        "Margin of chosen over rejected",
+        "What the policy gives chosen more than rejected, beyond the reference, times beta.",
+        "reward",
+        GREEN,
+        from_zero=False,
+    ),
+    MetricPanel(
+        "rewards/accuracies",
+        "Right about pairs",
+        "The share of training pairs whose chosen answer the policy now favours more than the reference does.",
+        "",
+        PURPLE,
+        percent=True,
+        from_zero=False,
+    ),
+)
+
 MORE = (
     MetricPanel(
         "objective/rlhf_reward",
@@ -190,6 +218,9 @@ def panels(run: RunData) -> Panels:
     head = [with_marks(spec) for spec in (_proxy(run), _gold(run)) if spec.has_data()]
     main = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in MAIN]
     main.insert(5, ("Reward-model accuracy", _accuracy(run)))
+    pairs = [with_marks(spec) for panel in PAIRS if (spec := _metric_chart(run, panel)).has_data()]
+    # A run of DPO alone has no reward model, no critic and no rounds of PPO to miss.
+    alone = bool(pairs) and not run.known("objective/scores")
     more = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in MORE]
     return Panels(
         head=tuple(_aligned(head)),
@@ -198,9 +229,9 @@ def panels(run: RunData) -> Panels:
         audits=tuple(with_marks(spec, alarms) for spec in audit_charts(run)),
         signals=tuple(with_marks(spec, alarms) for spec in signals.moved),
         more_signals=tuple(with_marks(spec, alarms) for spec in signals.others),
-        main=tuple(spec for _, spec in main if spec.has_data()),
+        main=(*pairs, *(spec for _, spec in main if spec.has_data())),
         more=tuple(spec for _, spec in more if spec.has_data()),
-        missing=tuple(title for title, spec in [*main, *more] if not spec.has_data()),
+        missing=() if alone else tuple(title for title, spec in [*main, *more] if not spec.has_data()),
     )
 
 
@@ -309,6 +340,10 @@ def _gold_before_and_after(run: RunData) -> list[tuple[int, float]]:
 def _metric_chart(run: RunData, panel: MetricPanel) -> ChartSpec:
     xs, ys = run.metric(panel.metric)
     count = run.metrics.count(panel.metric)
+    # Measured now and then only: points, and a line from one to the next.
+    sparse = 1 < count <= 60 and count < len(xs) / 2
+    if sparse:
+        xs, ys = [float(step) for step, _ in run.known(panel.metric)], [value for _, value in run.known(panel.metric)]
     span = window(count) if panel.smooth_from is not None and count >= panel.smooth_from else 0
     limit = None
     if panel.metric == "objective/kl":
@@ -318,7 +353,7 @@ def _metric_chart(run: RunData, panel: MetricPanel) -> ChartSpec:
         title=panel.title,
         subtitle=panel.subtitle,
         unit=panel.unit,
-        series=(Series("KL" if limit else "", xs, ys, panel.colour, smooth=span),),
+        series=(Series("KL" if limit else "", xs, ys, panel.colour, smooth=span, dots=sparse),),
         limit=limit,
         percent=panel.percent,
         from_zero=panel.from_zero,

@@ -151,6 +151,18 @@ an unusual one buys audit labels, with which people decide.</p>
 {%- endif %}
 </section>
 {%- endif %}
+{%- if dynamics %}
+<section id="dynamics">
+<h2>Learning dynamics</h2>
+<p class="lead">How likely the model finds a fixed set of answers as it learns. Chosen and rejected are the two sides of
+a comparison; the argmax is what the model itself would say at each place of the chosen answer. If the argmax rises
+while chosen falls, probability is squeezed into what the model says anyway.</p>
+{%- for title, svgs in dynamics %}
+<details{% if loop.last %} open{% endif %}><summary>{{ title }}</summary>
+<div class="charts">{% for svg in svgs %}{{ chart(svg) }}{% endfor %}</div></details>
+{%- endfor %}
+</section>
+{%- endif %}
 {%- if main_events %}
 <section>
 <h2>What happened</h2>

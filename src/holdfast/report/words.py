@@ -92,11 +92,16 @@ def _parting(proxy: Curve, gold: Curve) -> str:
 
 
 def _refreshes(run: RunData) -> str:
-    if not run.metrics:
+    if not run.metrics or _has_no_ensemble(run):
         return ""
     count, refused = len(refresh_events(run)), len(refused_events(run))
     words = counted(count, "refresh", "refreshes") if count else "No refresh"
     return f"{words}{f', {refused:,} refused by the gate' if refused else ''}."
+
+
+def _has_no_ensemble(run: RunData) -> bool:
+    """Whether the run learns from pairs alone, without a reward model."""
+    return bool(run.known("loss/dpo")) and not run.known("objective/scores")
 
 
 def _kl(run: RunData) -> str:
@@ -194,7 +199,7 @@ def _kl_tile(run: RunData) -> Tile | None:
 
 
 def _refresh_tile(run: RunData) -> Tile | None:
-    if not run.metrics and not run.events:
+    if (not run.metrics and not run.events) or _has_no_ensemble(run):
         return None
     labels = run.known("ensemble/labels")
     note = f"ensemble learnt from {counted(int(labels[-1][1]), 'label')}" if labels else ""

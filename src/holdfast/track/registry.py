@@ -114,6 +114,27 @@ _METRICS = (
         "reward per token",
         "neither",
     ),
+    # Learning from pairs
+    Metric(
+        "loss/dpo", "mean over pairs of the loss that dpo.loss names, its cross-entropy term included", "nats", "down"
+    ),
+    Metric(
+        "rewards/accuracies",
+        "share of pairs with (log pi - log ref)(chosen) above (log pi - log ref)(rejected); a tie is half",
+        "share",
+        "up",
+    ),
+    Metric("rewards/chosen", "mean over pairs of beta * (log pi - log ref)(chosen)", "reward", "up"),
+    Metric("rewards/rejected", "mean over pairs of beta * (log pi - log ref)(rejected)", "reward", "down"),
+    Metric("rewards/margins", "rewards/chosen - rewards/rejected", "reward", "up"),
+    Metric("logps/chosen", "mean over pairs of sum over tokens of log pi(chosen)", "nats per answer", "neither"),
+    Metric("logps/rejected", "mean over pairs of sum over tokens of log pi(rejected)", "nats per answer", "neither"),
+    Metric(
+        "rewards/heldout_accuracies",
+        "rewards/accuracies on labelled pairs that never train, after each pass",
+        "share",
+        "up",
+    ),
     Metric("val/ratio", "mean over the tokens of all the step's updates of rho", "ratio", "neither"),
     Metric(
         "val/explained_variance",

@@ -15,7 +15,7 @@ from holdfast.checkpoint.files import sync, sync_directory, write_all
 from holdfast.errors import HoldfastError
 
 # First in a row, the rest by name: equal runs give equal bytes, and a person finds the step.
-_FIRST_KEYS = ("step", "round", "event", "time")
+_FIRST_KEYS = ("stage", "step", "round", "event", "time")
 
 
 class Sink(Protocol):

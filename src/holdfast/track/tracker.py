@@ -3,6 +3,7 @@
     metrics.jsonl   numbers of each step, by registered name; no clock, so equal seeds give equal bytes
     events.jsonl    what happened and what was done about it, with the time
     samples.jsonl   answers to the fixed prompts
+    probes.jsonl    how likely the model finds a fixed set of answers, as it learns
     timings.jsonl   seconds per phase; it only grows, since time spent on a step done again was spent
 
 A checkpoint stores `offsets()`; a run resumed from it calls `rewind` with them and writes the rest again.
@@ -19,6 +20,8 @@ from holdfast.errors import HoldfastError
 from holdfast.track.registry import metric
 from holdfast.track.sinks import JsonlFile, Sink
 
+PROBES_FILE = "probes.jsonl"
+
 
 class Tracker:
     """Writes the rows of a run to its directory, and its metrics to the sinks as well."""
@@ -28,7 +31,10 @@ class Tracker:
         self._events = JsonlFile(run_dir / "events.jsonl")
         self._samples = JsonlFile(run_dir / "samples.jsonl")
         self._timings = JsonlFile(run_dir / "timings.jsonl")
-        self._rewound = {"metrics": self._metrics, "events": self._events, "samples": self._samples}
+        self._probes = JsonlFile(run_dir / PROBES_FILE)
+        self._rewound = {
+            "metrics": self._metrics, "events": self._events, "samples": self._samples, "probes": self._probes,
+        }  # fmt: skip
         self._sinks = tuple(sinks)
 
     def metrics(self, step: int, round: int, values: Mapping[str, float]) -> None:
@@ -49,6 +55,15 @@ class Tracker:
         """Write an answer to one of the fixed prompts."""
         self._samples.append({"step": step, "round": round, **fields})
 
+    def probe(self, row: Mapping[str, object]) -> None:
+        """Write what a probe has read."""
+        self._probes.append(row)
+
+    @property
+    def probes_path(self) -> Path:
+        """Where probes are written."""
+        return self._probes.path
+
     def timing(self, step: int, round: int, **seconds: float) -> None:
         """Write how long the phases of a step took."""
         self._timings.append({"step": step, "round": round, "time": _now(), **_free(seconds)})
@@ -61,7 +76,7 @@ class Tracker:
         return {name: file.size() for name, file in self._rewound.items()}
 
     def rewind(self, offsets: Mapping[str, int]) -> None:
-        """Take metrics, events and samples back to where they were at a checkpoint; all of them or none."""
+        """Take metrics, events, samples and probes back to where they were at a checkpoint; all of them or none."""
         if offsets.keys() != self._rewound.keys():
             raise HoldfastError(
                 f"The checkpoint holds places in {', '.join(sorted(offsets)) or 'no file'}, but "

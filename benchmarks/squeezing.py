@@ -1,0 +1,158 @@
+"""The squeezing effect on the built-in world: what DPO does to chosen answers, rejected ones and the argmax.
+
+Six passes over the labelled pairs of the reference's own answers, with and without fine-tuning on both answers first.
+
+python benchmarks/squeezing.py         writes benchmarks/results/squeezing.json and squeezing.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from holdfast.lab.dpo_trial import DPOJob, DPOTrial, run_dpo_trial
+from holdfast.lab.statistics import bootstrap
+from holdfast.report.charts import ChartSpec, Series
+from kept import keep, keep_figure
+
+SETTINGS = ("dpo.epochs=6", "dpo.lr=1e-4", "probes.prompts=128")
+ARMS = {"dpo": (), "both answers first": ("dpo.sft_both=4",)}
+LINES = (("chosen", 0), ("rejected", 1), ("chosen_varied", 5), ("other", 3))
+
+
+def fall(trial: DPOTrial) -> dict[str, Any]:
+    """What is asked of each run, from its probes."""
+    chosen = [row["logprob"]["chosen"] for row in trial.probes]
+    rejected = [row["logprob"]["rejected"] for row in trial.probes]
+    argmax = [row["argmax"] for row in trial.probes]
+    peak = chosen.index(max(chosen))
+    chosen_fall, rejected_fall = chosen[peak] - chosen[-1], rejected[0] - rejected[-1]
+    return {
+        "seed": trial.seed,
+        "chosen_start": chosen[0],
+        "chosen_peak": chosen[peak],
+        "peak_update": trial.probes[peak]["step"],
+        "chosen_end": chosen[-1],
+        "chosen_fall": chosen_fall,
+        "rejected_fall": rejected_fall,
+        "argmax_rise_while_chosen_falls": argmax[-1] - argmax[peak],
+        "squeezed": peak > 0 and chosen_fall > 0 and rejected_fall >= 3 * chosen_fall and argmax[-1] > argmax[peak],
+        "warned_at": None if trial.warned is None else trial.warned.get("peak_step"),
+        "warned": trial.warned is not None,
+        "gold": trial.gold,
+        "kl": trial.kl,
+        "length": trial.length,
+    }
+
+
+def mean_line(trials: Sequence[DPOTrial], read: Any) -> tuple[list[float], list[float]]:
+    steps = [
+        row["step"] for row in trials[0].probes if all(any(r["step"] == row["step"] for r in t.probes) for t in trials)
+    ]
+    by_step = [{row["step"]: row for row in t.probes} for t in trials]
+    return [float(s) for s in steps], [fmean(read(rows[s]) for rows in by_step) for s in steps]
+
+
+def figures(row: dict[str, Any]) -> dict[str, Any]:
+    """A probe without what it says prompt by prompt."""
+    return {name: value for name, value in row.items() if name not in ("each", "argmax_ids")}
+
+
+def charts(trials: dict[str, list[DPOTrial]], mitigation: str) -> list[ChartSpec]:
+    plain = trials["dpo"]
+    lines = [
+        Series(kind.replace("_", " "), *mean_line(plain, lambda row, k=kind: row["logprob"][k]), colour)
+        for kind, colour in LINES
+    ]
+    lines.append(Series("argmax", *mean_line(plain, lambda row: row["argmax"]), 2))
+    return [
+        ChartSpec(
+            title="DPO: rejected falls, chosen follows, the argmax rises",
+            subtitle="Log-probs of fixed answers, summed over tokens; mean over seeds.",
+            unit="nats per answer",
+            x_label="update",
+            width=470.0,
+            series=tuple(lines),
+        ),
+        ChartSpec(
+            title=f"Chosen: {mitigation}",
+            subtitle="Change since the start of DPO; mean over seeds.",
+            unit="nats per answer",
+            x_label="update",
+            width=470.0,
+            series=tuple(
+                Series(arm, *changes(of), colour) for colour, (arm, of) in zip((0, 2), trials.items(), strict=True)
+            ),
+        ),
+    ]
+
+
+def changes(trials: Sequence[DPOTrial]) -> tuple[list[float], list[float]]:
+    steps, means = mean_line(trials, lambda row: row["logprob"]["chosen"])
+    return steps, [value - means[0] for value in means]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
+    args = parser.parse_args()
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-squeezing-"))
+    trials: dict[str, list[DPOTrial]] = {arm: [] for arm in ARMS}
+    for seed in seeds:
+        for arm, settings in ARMS.items():
+            path = runs / f"{arm.replace(' ', '-')}-{seed}"
+            trials[arm].append(run_dpo_trial(DPOJob((*SETTINGS, *settings), seed, path, runs / "references")))
+            print(
+                f"seed {seed}, {arm}: gold {trials[arm][-1].gold[0]:+.3f} -> {trials[arm][-1].gold[-1]:+.3f}",
+                flush=True,
+            )
+    falls = {arm: [fall(t) for t in of] for arm, of in trials.items()}
+    heads = f"{'start':>8} {'peak':>8} {'at':>5} {'end':>8} {'fall':>6} {'rejected':>9} {'argmax':>7}"
+    print(f"\n{'arm':<20} {'seed':>5} {heads}")
+    for arm, of in falls.items():
+        for f in of:
+            print(
+                f"{arm:<20} {f['seed']:>5} {f['chosen_start']:>8.2f} {f['chosen_peak']:>8.2f} {f['peak_update']:>5} "
+                f"{f['chosen_end']:>8.2f} {f['chosen_fall']:>6.2f} {-f['rejected_fall']:>9.2f} "
+                f"{f['argmax_rise_while_chosen_falls']:>+7.2f}  {'squeezed' if f['squeezed'] else 'not squeezed'}"
+            )
+    squeezed = sum(f["squeezed"] for f in falls["dpo"])
+    less = bootstrap(
+        [a["chosen_fall"] - b["chosen_fall"] for a, b in zip(falls["dpo"], falls["both answers first"], strict=True)]
+    )
+    gold = bootstrap(
+        [b["gold"][-1] - a["gold"][-1] for a, b in zip(falls["dpo"], falls["both answers first"], strict=True)]
+    )
+    print(f"\nsqueezed in {squeezed} of {len(seeds)} seeds; the mitigation lessens the fall of chosen by {less} nats,")
+    print(f"and changes gold at the end by {gold}")
+    keep(
+        "squeezing",
+        {
+            "seeds": list(seeds),
+            "settings": SETTINGS,
+            "arms": ARMS,
+            "squeezed": squeezed,
+            "fall_lessened": asdict(less),
+            "gold_changed": asdict(gold),
+            "runs": falls,
+            "probes": {
+                arm: [
+                    [{k: v for k, v in row.items() if k not in ("each", "argmax_ids")} for row in t.probes] for t in of
+                ]
+                for arm, of in trials.items()
+            },
+        },
+    )
+    keep_figure("squeezing", charts(trials, f"with both answers first it falls {less.mean:.2f} less"))
+
+
+if __name__ == "__main__":
+    main()

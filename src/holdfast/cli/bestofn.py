@@ -1,0 +1,140 @@
+"""`holdfast bestofn`: the best of n answers by the reward ensemble, printed, written, or distilled into the policy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.options import add_config_options, add_verb, config_of
+
+if TYPE_CHECKING:
+    from holdfast.best_of_n import Best, BestOfN
+    from holdfast.config import Config
+    from holdfast.preferences.types import Prompt
+
+DETAILS = """\
+Answers the prompts of --prompts, or the world's held-out ones. `reward.aggregation` says how the members' opinions
+become one score; worst and uncertainty resist being fooled when n is large. With --distil the policy is fine-tuned
+on the best answers to the world's training prompts (or to --prompts) and written to a directory.
+
+examples:
+  holdfast bestofn --policy runs/concierge-0 --reward runs/concierge-0 --n 16
+  holdfast bestofn --policy ./my-sft --reward my-rm --prompts p.jsonl --out answers.jsonl
+  holdfast bestofn --policy ./my-sft --reward my-rm --distil my-better-sft --set bestofn.lr=1e-5"""
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(verbs, "bestofn", "sample n answers, score them with the ensemble, keep the best", DETAILS)
+    parser.add_argument(
+        "--reward", type=Path, required=True, metavar="DIR", help="a directory from `holdfast reward`, or a run's"
+    )
+    parser.add_argument("--n", type=int, metavar="N", help="answers to each prompt (bestofn.n)")
+    parser.add_argument("--aggregation", metavar="NAME", help="mean, median, worst, uncertainty or agreement")
+    parser.add_argument("--limit", type=int, metavar="N", help="answer the first N prompts only")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the answers as .jsonl; must not exist")
+    parser.add_argument("--distil", type=Path, metavar="DIR", help="fine-tune on the best answers and write the model")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_config_options(parser, "world", "seed", "policy", "prompts")
+    parser.set_defaults(work=work)
+
+
+def work(args: argparse.Namespace) -> int:
+    from holdfast.cli.watching import StopRequest, Watch
+    from holdfast.errors import HoldfastError
+    from holdfast.randomness import generator
+
+    chooser, config, shown, trained = prepare(args)
+    for path in (args.out, args.distil):
+        if path is not None and path.exists():
+            raise HoldfastError(f"{path} exists already; choose a name that does not.")
+    with StopRequest() as stop:
+        watch = Watch(stop)
+        try:
+            if args.distil is not None:
+                return distil_into(args, chooser, config, trained, watch)
+            best = chooser.answers(shown, config.bestofn.n, generator(config.run.seed, "best of n"), watch)
+        finally:
+            watch.finish()
+    tell(best, args)
+    return 0
+
+
+def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt], Sequence[Prompt]]:
+    """Everything loaded and checked: who chooses, the settings, prompts to answer and prompts to distil on."""
+    from holdfast.assembly import build_ensemble, gather
+    from holdfast.best_of_n import BestOfN
+    from holdfast.errors import HoldfastError
+    from holdfast.loop import sampling_of
+    from holdfast.models.policy import Policy
+    from holdfast.preferences.formats import read_prompts
+    from holdfast.reward.ensemble import VersionStore, members_in
+    from holdfast.worlds.loading import load_task, load_world
+
+    rewards = args.reward / "rewards" if (args.reward / "rewards").is_dir() else args.reward
+    given = [f"reward.members={members_in(rewards)}", "sft.epochs=0"]
+    given += [] if args.n is None else [f"bestofn.n={args.n}"]
+    given += [] if args.aggregation is None else [f"reward.aggregation={args.aggregation}"]
+    config = config_of(args, *given)
+    if not config.policy.path:
+        raise HoldfastError("Give the policy that the ensemble was trained for with --policy DIR.")
+    if args.limit is not None and args.limit < 1:
+        raise HoldfastError(f"--limit is {args.limit}; answer at least 1 prompt.")
+    ingredients = gather(config, load_task(config, load_world(config)), ensemble_given=True)
+    ensemble = build_ensemble(config, ingredients.lm, ingredients.codec)
+    VersionStore(rewards).load_newest_into(ensemble)
+    chooser = BestOfN(
+        Policy(ingredients.lm, fast=config.policy.fast), ensemble, ingredients.codec, sampling_of(config),
+        config.reward.aggregation, config.reward.uncertainty_lambda,
+    )  # fmt: skip
+    own = read_prompts(Path(args.prompts)) if args.prompts else None
+    shown = list(own if own is not None else ingredients.task.heldout_prompts)[: args.limit]
+    return chooser, config, shown, list(own if own is not None else ingredients.task.prompts)
+
+
+def distil_into(
+    args: argparse.Namespace, chooser: BestOfN, config: Config, prompts: Sequence[Prompt], watch: Any
+) -> int:
+    from dataclasses import asdict
+
+    from holdfast.assembly import save_model
+    from holdfast.stages.distilling import distil
+
+    done = distil(chooser, prompts, config, watch)
+    watch.finish()
+    save_model(args.distil, chooser.policy.lm, chooser.codec)
+    if args.json:
+        print(json.dumps({"model": str(args.distil), **asdict(done)}))
+    else:
+        print(
+            f"{args.distil}   imitated {done.answers} answers of score {done.score_imitated:+.2f}, where one answer "
+            f"has {done.score_before:+.2f} on average; loss {done.loss:.3f} nats per token"
+        )
+    return 0
+
+
+def tell(best: Sequence[Best], args: argparse.Namespace) -> None:
+    from holdfast.checkpoint.files import write_atomic
+    from holdfast.models.codec import plain_text
+    from holdfast.report.text import visible
+
+    rows = [
+        {
+            "prompt": plain_text(b.prompt), "response": b.text, "finished": b.finished, "score": b.score,
+            "members": list(b.members), "mean_score": b.mean_score, "n": b.n,
+        }
+        for b in best
+    ]  # fmt: skip
+    if args.out is not None:
+        write_atomic(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+        print(f"{len(rows)} answers in {args.out}", file=sys.stderr)
+    if args.json:
+        print(json.dumps(rows))
+    elif args.out is None:
+        for b in best:
+            print(visible(plain_text(b.prompt)))
+            print(f"  {visible(b.text)}")
+            print(f"  score {b.score:+.2f}, where one answer has {b.mean_score:+.2f} on average")

@@ -1,0 +1,157 @@
+"""Best-of-n measured where the truth is known: gold and proxy against sqrt(KL), by the unbiased estimator.
+
+    prompts -> N answers each, every member's score and gold  (Pool, drawn once)
+    pool, an aggregation, n -> proxy and gold of the best of n -> curve -> fit
+
+Shapes: K member, P prompts, N answers to a prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from holdfast.algorithms.best_of_n import best_of_n_estimate, best_of_n_kl
+from holdfast.algorithms.overoptimisation import FormFit, fit_form
+from holdfast.assembly import build_ensemble
+from holdfast.best_of_n import BestOfN
+from holdfast.lab.observer import Gold, scores_of
+from holdfast.loop import Answer, sampling_of
+from holdfast.models.load import load_causal_lm
+from holdfast.models.policy import Policy
+from holdfast.preferences.types import Prompt
+from holdfast.randomness import generator
+from holdfast.report.charts import ChartSpec, Series
+from holdfast.reward.aggregate import Aggregation, aggregate
+from holdfast.reward.ensemble import VersionStore
+from holdfast.rundir import RunDirectory
+
+COLOURS = (1, 0, 2, 3)
+NS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Many answers to each prompt, scored by every member and by the truth."""
+
+    members_KPN: Tensor
+    gold_PN: Tensor
+
+
+@dataclass(frozen=True)
+class Point:
+    """The best of n: its KL to one answer, its proxy, and its gold, means over prompts."""
+
+    n: int
+    kl: float
+    proxy: float
+    gold: float
+
+    @property
+    def distance(self) -> float:
+        return math.sqrt(self.kl)
+
+
+def draw_pool(run: RunDirectory, gold: Gold, prompts: Sequence[Prompt], answers: int, version: int = 1) -> Pool:
+    """The reference's answers of a run, scored by a version of its ensemble."""
+    config = run.config()
+    lm, codec = load_causal_lm(run.reference)
+    ensemble = build_ensemble(config, lm, codec)
+    VersionStore(run.rewards).load_into(ensemble, version)
+    chooser = BestOfN(Policy(lm, fast=config.policy.fast), ensemble, codec, sampling_of(config))
+    members, golds = [], []
+    for c in chooser.candidates(prompts, answers, generator(config.run.seed, "pool")):
+        members.append(c.members_KN)
+        texts = [Answer(codec.decode(tokens), done) for tokens, done in zip(c.tokens, c.finished, strict=True)]
+        golds.append(torch.tensor(scores_of(gold, [c.prompt] * len(texts), texts)))
+    return Pool(torch.stack(members, dim=1), torch.stack(golds))
+
+
+def proxy_of(pool: Pool, kind: Aggregation, weight: float = 0.5) -> Tensor:
+    """proxy_PN by the whole ensemble."""
+    count, prompts, answers = pool.members_KPN.shape
+    return aggregate(pool.members_KPN.reshape(count, -1), kind, weight).view(prompts, answers)
+
+
+def curve(proxy_PN: Tensor, gold_PN: Tensor, ns: Sequence[int] = NS) -> list[Point]:
+    """The best of n by this proxy, for each n that the pool is large enough for."""
+    found = []
+    for n in [n for n in ns if n <= proxy_PN.shape[1]]:
+        proxies = [best_of_n_estimate(proxy_N, proxy_N, n) for proxy_N in proxy_PN]
+        golds = [best_of_n_estimate(p_N, g_N, n) for p_N, g_N in zip(proxy_PN, gold_PN, strict=True)]
+        found.append(Point(n, best_of_n_kl(n), fmean(proxies), fmean(golds)))
+    return found
+
+
+def curves_of(pool: Pool, weight: float = 0.5) -> dict[str, list[Point]]:
+    """By one member (the mean over members of their curves), and by the ensemble in three ways."""
+    singles = [curve(member_PN, pool.gold_PN) for member_PN in pool.members_KPN]
+    return {
+        "one member": [
+            Point(points[0].n, points[0].kl, fmean(p.proxy for p in points), fmean(p.gold for p in points))
+            for points in zip(*singles, strict=True)
+        ],
+        "mean": curve(proxy_of(pool, "mean"), pool.gold_PN),
+        "worst": curve(proxy_of(pool, "worst"), pool.gold_PN),
+        "uncertainty": curve(proxy_of(pool, "uncertainty", weight), pool.gold_PN),
+    }
+
+
+def table(curves: dict[str, list[Point]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Columns and rows of texts, a row for each n."""
+    rows = [
+        [str(point.n), f"{point.kl:.2f}", *(f"{of[i].gold:+.3f} / {of[i].proxy:+.2f}" for of in curves.values())]
+        for i, point in enumerate(next(iter(curves.values())))
+    ]
+    return ("n", "KL", *curves), rows
+
+
+def charts(curves: dict[str, list[Point]]) -> list[ChartSpec]:
+    """Gold and proxy against sqrt(KL)."""
+    return [
+        ChartSpec(
+            title=title,
+            subtitle=subtitle,
+            unit=unit,
+            x_label="sqrt(KL)",
+            series=tuple(
+                Series(name, [p.distance for p in points], [read(p) for p in points], colour)
+                for (name, points), colour in zip(curves.items(), COLOURS, strict=True)
+            ),
+        )
+        for title, subtitle, unit, read in (
+            ("Best-of-n: gold", "What is true of the answer that each way of scoring takes.", "gold score", _gold),
+            ("Best-of-n: proxy", "What each way of scoring says of its own choice.", "standardised score", _proxy),
+        )
+    ]
+
+
+def _gold(point: Point) -> float:
+    return point.gold
+
+
+def _proxy(point: Point) -> float:
+    return point.proxy
+
+
+def fit_curve(points: Sequence[Point]) -> FormFit:
+    """d (a - b d) through gold above the reference's."""
+    start = points[0].gold
+    distance = torch.tensor([p.distance for p in points])
+    return fit_form("best_of_n", distance, torch.tensor([p.gold - start for p in points]))
+
+
+def at(xs: Sequence[float], ys: Sequence[float], x: float) -> float | None:
+    """The value of a line at x, between its points; None outside them. `xs` rise."""
+    if not xs or not xs[0] <= x <= xs[-1]:
+        return None
+    for i in range(1, len(xs)):
+        if x <= xs[i]:
+            share = (x - xs[i - 1]) / (xs[i] - xs[i - 1]) if xs[i] > xs[i - 1] else 1.0
+            return ys[i - 1] + share * (ys[i] - ys[i - 1])
+    return ys[-1]

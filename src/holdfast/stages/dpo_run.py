@@ -1,0 +1,266 @@
+"""From a config to DPO that is ready to go: labels, reference, pairs with their reference log-probs.
+
+Each part that has been finished is found on disk again, so a run cut short goes on from there.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from holdfast.assembly import Ingredients, save_model, start_afresh
+from holdfast.checkpoint.files import JSON
+from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.collecting import Collecting
+from holdfast.config import Config
+from holdfast.dpo import AnswerPair
+from holdfast.errors import HoldfastError
+from holdfast.loop import Observer, sampling_of
+from holdfast.models.codec import Codec
+from holdfast.models.load import load_causal_lm
+from holdfast.models.policy import Policy
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import LabelledComparison, Response
+from holdfast.probes.probe_set import labelled_pairs
+from holdfast.probing import probe_set, prober_of
+from holdfast.randomness import Cursor, Streams, generator
+from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.replay import holdout_place
+from holdfast.reward.training import Pair, pairs_of
+from holdfast.rollout.likelihood import answer_logprobs
+from holdfast.rollout.sampler import Rollout, sample
+from holdfast.rundir import RunDirectory
+from holdfast.sft import imitate
+from holdfast.stages.offline_dpo import OfflineDPO
+from holdfast.track.progress import Progress
+from holdfast.track.sinks import open_sinks
+from holdfast.track.tracker import Tracker
+from holdfast.worlds.protocol import Task
+
+STAGE = "dpo"
+KEPT = "reference-logprobs"
+# Comparisons that a pipeline asks about for its probes have this in their id.
+PROBE = "/probe-"
+
+
+@dataclass
+class DPOAssembly:
+    """A run directory with its open files; `close` when done."""
+
+    run: RunDirectory
+    loop: OfflineDPO
+    resources: ExitStack
+
+    def close(self) -> None:
+        self.resources.close()
+
+
+def check_dpo(config: Config, task: Task, imported: int, stored: int = 0) -> None:
+    """Refuse what cannot work, before anything is written."""
+    if task.labeller is None and imported + stored < 2:
+        raise HoldfastError(
+            f"DPO needs at least 2 labelled comparisons, and there are only {imported + stored}: "
+            "set data.preferences (--preferences FILE), or give a labeller with world.labeller."
+        )
+    fresh = config.dpo.comparisons or config.reward.initial_comparisons
+    if imported + stored + (fresh if task.labeller else 0) < 2:
+        raise HoldfastError(
+            "DPO needs at least 2 labelled comparisons: raise reward.initial_comparisons or dpo.comparisons."
+        )
+
+
+def assemble_dpo(
+    ingredients: Ingredients,
+    run: RunDirectory,
+    progress: Progress,
+    observers: Sequence[Observer] = (),
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> DPOAssembly:
+    """Prepare what is missing and build the run, restored to its newest checkpoint."""
+    config, codec = ingredients.config, ingredients.codec
+    with ExitStack() as stack:
+        tracker = Tracker(run.path, open_sinks(config.track.sinks, run.path, config.track.project, run.name))
+        stack.callback(tracker.close)
+        store = stack.enter_context(PreferenceStore.open(run.database_url(config)))
+        checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
+        resuming = not checkpoints.is_empty()
+        if not resuming:
+            start_afresh(tracker, observers, keep_probes=False)
+        kept = CheckpointStore(run.path / "kept")
+        labelled, watermark = labels_of(ingredients, run, store, kept, progress)
+        train, held_out = apart(labelled, config.reward.holdout)
+        reference_lm = prepare_start(ingredients, run, pairs_of(codec, train), tracker, progress)
+        reference = Policy(reference_lm, fast=config.policy.fast)
+        pairs, measured = with_reference(ingredients, reference, (train, held_out), kept, watermark)
+        policy = Policy(copy.deepcopy(reference_lm), fast=config.policy.fast).to(config.run.device)
+        probes = probe_set(config, run, codec, policy.context, labelled_pairs(train))
+        dpo = OfflineDPO(
+            config=config,
+            codec=codec,
+            policy=policy,
+            reference=reference,
+            pairs=pairs,
+            held_out=measured,
+            heldout_prompts=ingredients.task.heldout_prompts,
+            tracker=tracker,
+            checkpoints=checkpoints,
+            progress=progress,
+            prober=prober_of(config, run, codec, tracker, STAGE, probes),
+            observers=observers,
+            stop_requested=stop_requested,
+        )
+        if resuming:
+            loaded = checkpoints.load_newest()
+            dpo.restore(loaded.snapshot)
+            for sentence in loaded.skipped:
+                dpo.event("checkpoint_skipped", reason=sentence)
+            dpo.event("resumed", checkpoint=loaded.name)
+        return DPOAssembly(run, dpo, stack.pop_all())
+
+
+def labels_of(
+    ingredients: Ingredients, run: RunDirectory, store: PreferenceStore, kept: CheckpointStore, progress: Progress
+) -> tuple[list[LabelledComparison], int]:
+    """The clear-cut labels that the run learns from: always the same ones, whatever comes into the store later."""
+    config = ingredients.config
+    if KEPT in kept.names():
+        document: Any = kept.load(KEPT).documents["pairs"]
+        return _clear(store.labelled(watermark=int(document["watermark"]))), int(document["watermark"])
+    if ingredients.imported:
+        store.add_comparisons([item.comparison for item in ingredients.imported])
+        store.add_labels([label for item in ingredients.imported for label in item.labels])
+    # Labels of the probes alone are not enough to learn from.
+    some = any(PROBE not in item.comparison.id for item in store.each_labelled())
+    wanted = config.dpo.comparisons or (0 if some else config.reward.initial_comparisons)
+    if wanted and ingredients.task.labeller is not None:
+        progress.begin("first comparisons", 1)
+        _collect(ingredients, run, store, wanted)
+        progress.advance()
+    watermark = store.watermark()
+    labelled = _clear(store.labelled(watermark=watermark))
+    if len([item for item in labelled if holdout_place(item.comparison.id) >= config.reward.holdout]) < 2:
+        raise HoldfastError("DPO needs at least 2 comparisons with a clear label to train on; label more.")
+    return labelled, watermark
+
+
+def _collect(ingredients: Ingredients, run: RunDirectory, store: PreferenceStore, wanted: int) -> None:
+    """Have pairs of the starting policy's own answers labelled."""
+    config, task, codec = ingredients.config, ingredients.task, ingredients.codec
+    policy = Policy(ingredients.lm, fast=config.policy.fast)
+
+    def draw(policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+        return sample(policy, prompts, sampling_of(config), codec.eos_id, codec.pad_id, rng)
+
+    nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
+    cursor = Cursor(len(task.prompts), config.run.seed, "collect")
+    collecting = Collecting(run.key, codec, task.prompts, store, task.labeller, nobody, config.preferences, cursor)
+    collecting.collect_initial(wanted, policy, draw, Streams(config.run.seed))
+
+
+def _clear(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison]:
+    """Those that people have decided, with two different answers."""
+    return [
+        item
+        for item in labelled
+        if item.share_a != 0.5
+        and (item.comparison.a.text, item.comparison.a.token_ids)
+        != (item.comparison.b.text, item.comparison.b.token_ids)
+    ]
+
+
+def _said(response: Response) -> tuple[str, tuple[int, ...] | None]:
+    return response.text, response.token_ids
+
+
+def apart(
+    labelled: Sequence[LabelledComparison], share: float
+) -> tuple[list[LabelledComparison], list[LabelledComparison]]:
+    """Labels to learn from, and held-out ones; the id decides alone, as for the reward ensemble."""
+    held = [holdout_place(item.comparison.id) < share for item in labelled]
+    return (
+        [item for item, out in zip(labelled, held, strict=True) if not out],
+        [item for item, out in zip(labelled, held, strict=True) if out],
+    )
+
+
+def prepare_start(
+    ingredients: Ingredients, run: RunDirectory, pairs: Sequence[Pair], tracker: Tracker, progress: Progress
+) -> Any:
+    """The policy that DPO starts from and holds on to, fine-tuned on both answers of every pair if so configured."""
+    config, codec, lm = ingredients.config, ingredients.codec, ingredients.lm
+    if run.reference.is_dir():
+        run.check_reference()
+        return load_causal_lm(run.reference)[0].to(config.run.device)
+    if config.dpo.sft_both:
+        loss = imitate(
+            Policy(lm, fast=config.policy.fast),
+            [pair.prompt for pair in pairs for _ in range(2)],
+            [answer for pair in pairs for answer in (pair.a, pair.b)],
+            replace(config.sft, epochs=config.dpo.sft_both, lr=config.dpo.sft_lr),
+            codec.pad_id,
+            config.policy.micro_batch_tokens,
+            generator(config.run.seed, "sft both"),
+            progress,
+        )
+        tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=2 * len(pairs))
+    save_model(run.reference, lm, codec)
+    run.seal_reference()
+    return lm
+
+
+def with_reference(
+    ingredients: Ingredients,
+    reference: Policy,
+    parts: tuple[Sequence[LabelledComparison], Sequence[LabelledComparison]],
+    kept: CheckpointStore,
+    watermark: int,
+) -> tuple[list[AnswerPair], list[AnswerPair]]:
+    """The pairs with their log-probs under the reference, which are computed once and kept."""
+    config, codec = ingredients.config, ingredients.codec
+    train, held_out = (sided(codec, part) for part in parts)
+    everything = [*train, *held_out]
+    digest = hashlib.sha256(json.dumps([_told(p) for p in everything]).encode()).hexdigest()
+    if KEPT in kept.names():
+        snapshot = kept.load(KEPT)
+        document: Any = snapshot.documents["pairs"]
+        if document["digest"] != digest:
+            raise HoldfastError(
+                "The label store no longer holds the comparisons that this run began with; "
+                "bring back the database that belongs to it."
+            )
+        chosen, rejected = snapshot.tensors["logprobs"]["chosen"], snapshot.tensors["logprobs"]["rejected"]
+    else:
+        prompts = [p.prompt for p in everything]
+        limits = codec.pad_id, config.policy.micro_batch_tokens
+        chosen = answer_logprobs(reference, prompts, [p.chosen for p in everything], *limits)
+        rejected = answer_logprobs(reference, prompts, [p.rejected for p in everything], *limits)
+        pairs: dict[str, JSON] = {"watermark": watermark, "digest": digest, "pairs": len(everything)}
+        kept.save(KEPT, Snapshot({"logprobs": {"chosen": chosen, "rejected": rejected}}, {"pairs": pairs}))
+    done = [
+        replace(pair, reference_chosen=c, reference_rejected=r)
+        for pair, c, r in zip(everything, chosen.tolist(), rejected.tolist(), strict=True)
+    ]
+    return done[: len(train)], done[len(train) :]
+
+
+def sided(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[AnswerPair]:
+    """Comparisons as tokens, the preferred side as chosen."""
+    found = []
+    for pair in pairs_of(codec, labelled):
+        first = pair.share_a > 0.5
+        chosen, rejected = (pair.a, pair.b) if first else (pair.b, pair.a)
+        found.append(AnswerPair(pair.prompt, chosen, rejected, 0.0, 0.0, max(pair.share_a, 1.0 - pair.share_a)))
+    return found
+
+
+def _told(pair: AnswerPair) -> list[object]:
+    """What makes a pair that pair, for a digest."""
+    return [pair.prompt, pair.chosen, pair.rejected, pair.share]

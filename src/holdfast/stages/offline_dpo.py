@@ -1,0 +1,215 @@
+"""DPO on the labels of a store, as a run of its own: checkpointed, resumable bit for bit, probed, reported.
+
+    labels -> pairs -> reference log-probs, computed once and kept      (prepare)
+    cursor -> batch of pairs -> loss -> update                          (update)
+    policy on held-out prompts -> KL, length, samples, observers        (measure, after each pass)
+
+A pass over the pairs counts as a round, an update as a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.config import Config
+from holdfast.control.schedule import RefreshSchedule
+from holdfast.dpo import AnswerPair, PairLearner, clip_and_move
+from holdfast.errors import HoldfastError, Interrupted
+from holdfast.loop import Answer, Observer, Position, sampling_of
+from holdfast.models.codec import Codec, plain_text
+from holdfast.models.policy import Policy
+from holdfast.ppo import NonFiniteStep
+from holdfast.preferences.types import Prompt
+from holdfast.probes.prober import Prober
+from holdfast.probing import own_answers
+from holdfast.randomness import Cursor, generator
+from holdfast.rollout.likelihood import answer_logprobs
+from holdfast.rollout.sampler import Rollout, sample
+from holdfast.track.progress import Progress
+from holdfast.track.tracker import Tracker
+
+# Held-out prompts that are answered after each pass to measure KL and length.
+MEASURED = 100
+
+
+@dataclass
+class OfflineDPO:
+    """One noun per collaborator; `run` reads like the algorithm."""
+
+    config: Config
+    codec: Codec
+    policy: Policy
+    reference: Policy
+    pairs: Sequence[AnswerPair]
+    held_out: Sequence[AnswerPair]
+    heldout_prompts: Sequence[Prompt]
+    tracker: Tracker
+    checkpoints: CheckpointStore
+    progress: Progress
+    prober: Prober | None = None
+    observers: Sequence[Observer] = ()
+    stop_requested: Callable[[], bool] = lambda: False
+    position: Position = field(default_factory=Position)
+
+    def __post_init__(self) -> None:
+        dpo = self.config.dpo
+        self.per_epoch = -(-len(self.pairs) // dpo.batch)
+        self.parameters = [p for p in self.policy.parameters() if p.requires_grad]
+        self.learner = PairLearner(
+            self.policy, self.parameters, dpo, 1.0, self.config.policy.micro_batch_tokens, self.codec.pad_id
+        )
+        self.optimiser = torch.optim.AdamW(self.parameters, lr=dpo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+        self.schedule = RefreshSchedule(dpo.lr, dpo.warmup_steps, dpo.epochs * self.per_epoch)
+        self.cursor = Cursor(len(self.pairs), self.config.run.seed, "dpo pairs")
+
+    def run(self) -> None:
+        """All passes from where the run stands."""
+        at, epochs = self.position, self.config.dpo.epochs
+        if self.checkpoints.is_empty():
+            self.begin()
+        self.progress.begin("dpo", max(0, epochs * self.per_epoch - at.step))
+        while at.round <= epochs:
+            while at.step_in_round < self.per_epoch:
+                self.update()
+                if at.step_in_round < self.per_epoch:
+                    self.commit_within_pass()
+            at.round, at.step_in_round = at.round + 1, 0
+            self.commit(f"round-{at.round - 1:04d}")
+            self.stop_if_asked()
+        self.event("run_finished")
+
+    def begin(self) -> None:
+        """Everything once before the first update."""
+        if self.prober is not None:
+            answer = own_answers(self.config, self.codec, sampling_of(self.config), self.prober.stage)
+            self.prober.begin(self.policy, answer)
+        self.tracker.metrics(0, 0, self.measure(0))
+        self.commit("round-0000")
+
+    def update(self) -> None:
+        """One batch of pairs: loss, gradient, step, figures."""
+        at, dpo = self.position, self.config.dpo
+        batch = [self.pairs[i] for i in self.cursor.take(min(dpo.batch, len(self.pairs)))]
+        lr = self.schedule.at(at.step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        stats = self.learner.accumulate(batch, dpo.beta)
+        try:
+            norm = clip_and_move(self.parameters, self.optimiser, dpo.max_grad_norm)
+        except NonFiniteStep as error:
+            raise HoldfastError("DPO met a gradient that is not a number; lower dpo.lr.") from error
+        at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
+        figures = {**stats.metrics(), "optim/grad_norm": norm, "control/lr": lr, "control/beta": dpo.beta}
+        self.probe()
+        if at.step_in_round == self.per_epoch:
+            figures |= self.measure(at.round)
+            self.event("round_finished", kl=figures["objective/kl"], kl_round=figures["objective/kl"])
+        self.tracker.metrics(at.step, at.round, figures)
+        self.progress.advance(
+            loss=figures["loss/dpo"], accuracy=figures["rewards/accuracies"], chosen=figures["logps/chosen"],
+            rejected=figures["logps/rejected"],
+        )  # fmt: skip
+
+    def probe(self) -> None:
+        """Probe where it is due, and warn when the squeezing effect is under way for the first time."""
+        at, prober = self.position, self.prober
+        if prober is None or not (prober.due(at.step) or at.step == self.config.dpo.epochs * self.per_epoch):
+            return
+        prober.probe(self.policy, at.step, at.round)
+        found = prober.squeezing()
+        if found is not None:
+            evidence = {name: value for name, value in asdict(found).items() if name != "step"}
+            self.event("squeezing", sentence=found.sentence, **evidence)
+            self.progress.say(f"squeezing: {found.sentence}")
+
+    def measure(self, epoch: int) -> dict[str, float]:
+        """KL to the reference and length on held-out prompts, accuracy on held-out labels; samples and observers."""
+        at = self.position
+        prompts = list(self.heldout_prompts[:MEASURED])
+        found: dict[str, float] = {}
+        if prompts:
+            rollout = self.sample(prompts, self.config.run.seed)
+            kl_B = (rollout.logprobs_BT * rollout.mask_BT).sum(1) - answer_logprobs(
+                self.reference, rollout.prompts, rollout.responses, self.codec.pad_id,
+                self.config.policy.micro_batch_tokens, self.config.rollout.temperature,
+            )  # fmt: skip
+            found["objective/kl"] = float(kl_B.mean())
+            found["response/length_mean"] = sum(rollout.lengths) / len(rollout.lengths)
+            found["response/unfinished"] = 1.0 - sum(rollout.finished) / len(rollout.finished)
+            self.show_samples(prompts, rollout, epoch)
+        if self.held_out:
+            stats = self.learner.measure(self.held_out, self.config.dpo.beta)
+            found["rewards/heldout_accuracies"] = stats.metrics()["rewards/accuracies"]
+        for observer in self.observers:
+            observer.after_round(at.step, epoch, self.answer)
+        return found
+
+    def show_samples(self, prompts: Sequence[Prompt], rollout: Rollout, epoch: int) -> None:
+        shown = min(self.config.track.samples, len(prompts))
+        answers = self.texts(rollout)[:shown]
+        for i, (prompt, answer) in enumerate(zip(prompts[:shown], answers, strict=True)):
+            self.tracker.sample(
+                self.position.step, epoch, prompt_index=i, prompt=plain_text(prompt), response=answer.text,
+                finished=answer.finished,
+            )  # fmt: skip
+        for observer in self.observers:
+            observer.after_samples(self.position.step, epoch, prompts[:shown], answers)
+
+    def sample(self, prompts: Sequence[Prompt], seed: int) -> Rollout:
+        ids = [self.codec.encode_prompt(p) for p in prompts]
+        rng = generator(seed, "answers")
+        return sample(self.policy, ids, sampling_of(self.config), self.codec.eos_id, self.codec.pad_id, rng)
+
+    def answer(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
+        """The current policy's answers, drawn with a seed of the caller's."""
+        return self.texts(self.sample(prompts, seed))
+
+    def texts(self, rollout: Rollout) -> list[Answer]:
+        return [Answer(self.codec.decode(r), done) for r, done in zip(rollout.responses, rollout.finished, strict=True)]
+
+    def event(self, kind: str, **fields: object) -> None:
+        self.tracker.event(self.position.step, min(self.position.round, self.config.dpo.epochs), kind, **fields)
+
+    def commit_within_pass(self) -> None:
+        """Save every n updates where the config says so, and whenever the user has asked to stop."""
+        at, every = self.position, self.config.checkpoint.every_steps
+        if self.stop_requested() or (every and at.step_in_round % every == 0):
+            self.commit(f"round-{at.round:04d}-step-{at.step_in_round:04d}")
+        self.stop_if_asked()
+
+    def stop_if_asked(self) -> None:
+        if self.stop_requested() and self.position.round <= self.config.dpo.epochs:
+            raise Interrupted
+
+    def commit(self, name: str) -> None:
+        """Write a checkpoint that holds everything that moves."""
+        tensors, document = optimiser_snapshot(self.optimiser)
+        loop: dict[str, Any] = {
+            "position": asdict(self.position),
+            "cursor": self.cursor.state(),
+            "ensemble_version": 0,
+            "offsets": self.tracker.offsets(),
+        }
+        groups = {"policy": dict(self.policy.state_dict()), "optimiser": tensors}
+        self.checkpoints.save(name, Snapshot(groups, {"loop": loop, "optimiser": document}))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a checkpoint; the files are cut to match."""
+        document: Any = snapshot.documents["loop"]
+        optimiser: Any = snapshot.documents["optimiser"]
+        self.policy.load_state_dict(dict(snapshot.tensors["policy"]))
+        restore_optimiser(self.optimiser, snapshot.tensors["optimiser"], optimiser)
+        self.position = Position(**document["position"])
+        self.cursor.restore(document["cursor"])
+        self.tracker.rewind(document["offsets"])
+        if self.prober is not None:
+            self.prober.recall(self.tracker.probes_path)
+        for observer in self.observers:
+            observer.rewind(self.position.step)

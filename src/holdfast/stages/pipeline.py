@@ -1,0 +1,268 @@
+"""The pipeline: stages one after the other, each a run directory of its own, with one store, one ledger, one report.
+
+    runs/NAME/  config.toml  manifest.json  run.db  ledger.jsonl  probes.json  report.html
+                stages/1-sft/  2-reward/  3-ppo/  4-dpo/
+
+A stage that has ended has `stage.json`, its row of the ledger, and is not done again; one that was cut goes on from its
+own newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.assembly import Ingredients, gather, save_model
+from holdfast.checkpoint.files import read_json, write_atomic, write_json_atomic
+from holdfast.config import Config
+from holdfast.errors import HoldfastError
+from holdfast.loop import Observer
+from holdfast.models.load import load_causal_lm
+from holdfast.models.policy import Policy
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import Choice, Comparison, Label, Provenance, Response
+from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs
+from holdfast.probing import SET_FILE
+from holdfast.reward.ensemble import members_in
+from holdfast.rundir import RunDirectory
+from holdfast.stages.dpo_run import PROBE
+from holdfast.stages.measuring import Spent, Truth, ask_people, labels_between, measure_policy
+from holdfast.stages.plan import Stage, plan_stages
+from holdfast.stages.working import WORK, Place
+from holdfast.starting import load_policy
+from holdfast.track.progress import Progress
+from holdfast.worlds.protocol import Task
+
+LEDGER = "ledger.jsonl"
+ENDED = "stage.json"
+
+
+@dataclass
+class Pipeline:
+    """The stages of one pipeline directory; `run` does those that are left."""
+
+    run_directory: RunDirectory
+    config: Config
+    task: Task
+    progress: Progress
+    threads: int = 0
+    truth: Truth | None = None
+    observe: Callable[[RunDirectory], Sequence[Observer]] = lambda run: ()
+    stop_requested: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self.stages = plan_stages(self.config.pipeline.stages)
+
+    def run(self) -> list[dict[str, Any]]:
+        """All stages that have not ended; returns the ledger."""
+        for stage in self.stages:
+            place = self.place(stage)
+            if not (place.run.path / ENDED).is_file():
+                self.progress.say(f"stage {stage.number} of {len(self.stages)}: {stage.label}")
+                self.work(stage, place)
+            self.write_ledger()
+        return self.ledger()
+
+    def place(self, stage: Stage) -> Place:
+        """Where a stage works, what it starts from, and which ensemble there is by then."""
+        run = RunDirectory(self.run_directory.path / "stages" / stage.directory)
+        name = stage.start or self.name_before(stage)
+        return Place(stage, run, self.start_of(stage), name, self.ensemble_before(stage), self.key(stage))
+
+    def name_before(self, stage: Stage) -> str:
+        """The stage whose policy this one starts from, or what the pipeline itself starts from."""
+        earlier = [other.label for other in self.stages[: stage.number - 1] if other.kind != "reward"]
+        return earlier[-1] if earlier else self.config.policy.path or "built in"
+
+    def key(self, stage: Stage) -> str:
+        # Ids decide held-out labels and a simulated labeller's slips, so they follow from the seed, not from a name.
+        return f"{Path(self.task.name).name}-{self.config.run.seed}/{stage.label}"
+
+    def work(self, stage: Stage, place: Place) -> None:
+        """One stage: its work, then what it did, then the file that says it has ended."""
+        config = self.stage_config(stage, place)
+        ingredients = self.ingredients(config, place)
+        with PreferenceStore.open(self.database_url()) as store:
+            before = store.watermark()
+            self.prepare_directory(stage, place, config, ingredients)
+            begun = place.begun_at(before)
+            clock = time.perf_counter()
+            done = WORK[stage.kind](ingredients, place, self.progress, self.observe(place.run), self.stop_requested)
+            seconds = time.perf_counter() - clock
+            spent = labels_between(store, begun, store.watermark())
+            if done.model is not None:
+                save_if_new(place.run.path / "model", done.model, ingredients)
+            row = self.measured(stage, place, config, store, spent) | {
+                "tokens_sampled": done.tokens_sampled + spent.tokens,
+                "tokens_trained": done.tokens_trained,
+                "seconds": seconds,
+                "note": done.note,
+            }
+        write_json_atomic(place.run.path / ENDED, row)
+
+    def measured(
+        self, stage: Stage, place: Place, config: Config, store: PreferenceStore, spent: Spent
+    ) -> dict[str, Any]:
+        """A row of the ledger."""
+        row: dict[str, Any] = {
+            "stage": stage.label, "kind": stage.kind, "number": stage.number, "start": place.start_name,
+            "labels": spent.labels, "audit_labels": spent.audit_labels,
+        }  # fmt: skip
+        model = place.run.path / "model" if stage.kind != "sft" else place.run.reference
+        if stage.kind == "reward" or not model.is_dir():
+            return row
+        fast = config.policy.fast
+        lm, codec = load_causal_lm(model)
+        policy = Policy(lm, fast=fast).to(config.run.device)
+        sft = Policy(load_policy(self.sft_model(model))[0], fast=fast).to(config.run.device)
+        prompts = list(self.task.heldout_prompts[: config.pipeline.prompts]) or list(self.task.prompts[:100])
+        row |= measure_policy(config, codec, policy, sft, prompts, self.truth)
+        asked = None
+        if self.sft_model(model) != str(model):  # nobody is asked to compare SFT with itself
+            asked = ask_people(config, self.task, codec, store, self.key(stage), stage.label, policy, sft)
+        row["win_rate"], row["measure_labels"] = asked, 0 if asked is None else asked["count"]
+        return row
+
+    def sft_model(self, otherwise: Path) -> str:
+        """What KL is measured to: the first SFT stage's policy, or what the pipeline started from."""
+        for stage in self.stages:
+            if stage.kind == "sft":
+                return str(self.place(stage).run.reference)
+        first = self.place(self.stages[0])
+        return first.start or str(first.run.reference if first.run.reference.is_dir() else otherwise)
+
+    def start_of(self, stage: Stage) -> str:
+        """A stage's policy to begin with, as `load_policy` takes it; empty for one that is built."""
+        named, _, checkpoint = stage.start.partition(":")
+        earlier = {other.label: other for other in self.stages[: stage.number - 1]}
+        if named in earlier:
+            return self.policy_of(earlier[named], checkpoint)
+        if stage.start:
+            return stage.start
+        for other in reversed(self.stages[: stage.number - 1]):
+            if other.kind != "reward":
+                return self.policy_of(other)
+        return self.config.policy.path
+
+    def policy_of(self, stage: Stage, checkpoint: str = "") -> str:
+        run = self.run_directory.path / "stages" / stage.directory
+        if checkpoint:
+            return f"{run}@{checkpoint}"
+        if stage.kind == "reward":
+            return self.start_of(stage)
+        return str(run / ("reference" if stage.kind == "sft" else "model"))
+
+    def ensemble_before(self, stage: Stage) -> Path | None:
+        """The newest ensemble of the stages before."""
+        for other in reversed(self.stages[: stage.number - 1]):
+            if other.kind in ("reward", "ppo"):
+                return self.run_directory.path / "stages" / other.directory / "rewards"
+        return None
+
+    def database_url(self) -> str:
+        return self.run_directory.database_url(self.config)
+
+    def stage_config(self, stage: Stage, place: Place) -> Config:
+        """The pipeline's settings as a stage needs them."""
+        config = self.config
+        sft = config.sft if stage.kind == "sft" else replace(config.sft, epochs=0)
+        reward = config.reward
+        if stage.kind in ("ppo", "distil") and place.ensemble is not None and place.ensemble.is_dir():
+            reward = replace(reward, members=members_in(place.ensemble))
+        return replace(
+            config,
+            sft=sft,
+            reward=reward,
+            policy=replace(config.policy, path=place.start),
+            preferences=replace(config.preferences, url=self.database_url()),
+        )
+
+    def ingredients(self, config: Config, place: Place) -> Ingredients:
+        directory = Path(place.start) if place.start else None
+        if place.run.reference.is_dir() and place.stage.kind != "sft":
+            directory = place.run.reference
+        # Given preferences join the store in the first stage that has to do with labels.
+        before = self.stages[: place.stage.number - 1]
+        stored = any(stage.kind in ("reward", "ppo", "dpo") for stage in before)
+        return gather(config, self.task, directory, ensemble_given=True, threads=self.threads, labels_stored=stored)
+
+    def prepare_directory(self, stage: Stage, place: Place, config: Config, ingredients: Ingredients) -> None:
+        """The stage's run directory, with the pipeline's probes in it."""
+        if not place.run.manifest_file.is_file():
+            facts = {
+                "world": self.task.name, "seed": config.run.seed, "policy": place.start or "built in",
+                "stage": stage.kind, "pipeline": self.run_directory.name, "key": place.key,
+                "threads": ingredients.threads,
+            }  # fmt: skip
+            RunDirectory.create(place.run.path, config, facts)
+        shared = self.run_directory.path / SET_FILE
+        if config.probes.every and not shared.is_file():
+            self.build_probes(ingredients, shared)
+        if shared.is_file() and not (place.run.path / SET_FILE).is_file():
+            write_atomic(place.run.path / SET_FILE, shared.read_bytes())
+
+    def build_probes(self, ingredients: Ingredients, path: Path) -> None:
+        """The probes of all stages: labelled pairs where there are some, else demonstrations that people compare.
+
+        A demonstration and the one to the most similar prompt are put to the labeller like any comparison, and join
+        the store, so that DPO learns from the very pairs that are probed.
+        """
+        config = self.config
+        pairs = labelled_pairs(ingredients.imported)
+        if len(pairs) < 2:
+            pairs = self.compared(demonstration_pairs(self.task.demonstrations, config.run.seed, config.probes.prompts))
+        if len(pairs) >= 2:
+            context = Policy(ingredients.lm, fast=False).context
+            build_set(pairs, ingredients.codec, config.run.seed, config.probes.prompts, context).save(path)
+
+    def compared(self, pairs: Sequence[TextPair]) -> list[TextPair]:
+        if self.task.labeller is None:
+            return list(pairs)
+        written = Provenance("demonstration", 0, 0)
+        key = f"{Path(self.task.name).name}-{self.config.run.seed}"
+        asked = [
+            Comparison(f"{key}{PROBE}{n:05d}", p.prompt, Response(p.chosen, written), Response(p.rejected, written), 0)
+            for n, p in enumerate(pairs)
+        ]
+        with PreferenceStore.open(self.database_url()) as store:
+            store.add_comparisons(asked)
+            labels: list[Label] = [label for label in self.task.labeller.label(asked) if label.choice != Choice.TIE]
+            store.add_labels(labels)
+            return labelled_pairs(store.labelled_among([c.id for c in asked]))
+
+    def ledger(self) -> list[dict[str, Any]]:
+        files = [self.place(stage).run.path / ENDED for stage in self.stages]
+        return [dict(read_json(file)) for file in files if file.is_file()]
+
+    def write_ledger(self) -> None:
+        text = "".join(json.dumps(row) + "\n" for row in self.ledger())
+        write_atomic(self.run_directory.path / LEDGER, text.encode())
+
+
+def save_if_new(directory: Path, lm: Any, ingredients: Ingredients) -> None:
+    if not directory.is_dir():
+        save_model(directory, lm, ingredients.codec)
+
+
+def check_pipeline(config: Config, task: Task) -> None:
+    """Refuse what cannot work before anything is written."""
+    stages = plan_stages(config.pipeline.stages)
+    first = stages[0]
+    if first.kind != "sft" and not config.policy.path and not first.start and task.policy_directory is None:
+        raise HoldfastError(
+            f"The pipeline begins with {first.kind}, which needs a trained policy: "
+            "begin with sft, or give --policy DIR."
+        )
+    if any(s.kind == "sft" for s in stages) and (not task.demonstrations or config.sft.epochs == 0):
+        raise HoldfastError("The stage sft has nothing to imitate: give demonstrations and sft.epochs of at least 1.")
+    if any(s.kind != "sft" for s in stages) and task.labeller is None and not config.data.preferences:
+        raise HoldfastError("Without a labeller there are no labels: set data.preferences or world.labeller.")
+    fresh = config.dpo.comparisons or config.reward.initial_comparisons
+    if any(s.kind != "sft" for s in stages) and not config.data.preferences and fresh < 2:
+        raise HoldfastError(
+            "There are no labels to learn from: raise reward.initial_comparisons or set data.preferences."
+        )

@@ -1,0 +1,151 @@
+"""`holdfast dpo` from end to end on a small model: figures, probes, resume bit for bit, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import small_run
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.cli.main import main
+from holdfast.stages.offline_dpo import OfflineDPO
+from small_run import events_of, rows_of, settings
+
+LAST = "round-0002"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "sft"
+    assert main(["sft", str(path), *settings()]) == 0
+    return path
+
+
+def arguments(model: Path, runs: Path, **changes: str) -> list[str]:
+    return ["dpo", "--policy", str(model), "--runs", str(runs), "--name", "d", *settings(probes__every="2", **changes)]
+
+
+@pytest.fixture(scope="module")
+def unbroken(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("unbroken")
+    assert main(arguments(model, runs)) == 0
+    return runs / "d"
+
+
+def result_of(run: Path) -> dict[str, object]:
+    files = {f"{name}.jsonl": (run / f"{name}.jsonl").read_bytes() for name in ("metrics", "samples", "gold", "probes")}
+    snapshot = CheckpointStore(run / "checkpoints").load(LAST)
+    document: Any = json.loads(json.dumps(snapshot.documents["loop"]))
+    del document["offsets"]["events"]
+    tensors = {f"{s}/{n}": t.numpy().tobytes() for s, group in snapshot.tensors.items() for n, t in group.items()}
+    return {**files, **tensors, "document": document}
+
+
+def test_figures_are_written_for_every_update(unbroken: Path) -> None:
+    rows = rows_of(unbroken / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(7))
+    assert rows[1]["rewards/margins"] == pytest.approx(0.0, abs=1e-3)
+    assert rows[-1]["rewards/margins"] > 0.05
+    assert {"objective/kl", "response/length_mean", "rewards/heldout_accuracies"} <= rows[-1].keys()
+    assert {row["split"] for row in rows_of(unbroken / "gold.jsonl")} == {"heldout", "samples"}
+    assert (unbroken / "report.html").is_file()
+
+
+def test_probes_are_of_the_training_pairs(unbroken: Path) -> None:
+    rows = rows_of(unbroken / "probes.jsonl")
+    assert [row["step"] for row in rows] == [0, 2, 4, 6]
+    assert {row["stage"] for row in rows} == {"dpo"}
+    assert set(rows[0]["logprob"]) == {
+        "chosen", "rejected", "chosen_varied", "rejected_varied", "other", "permuted", "random", "initial",
+    }  # fmt: skip
+    assert rows[-1]["margin_gain"] > rows[1]["margin_gain"] > 0.0
+
+
+@pytest.mark.parametrize("call", [1, 3, 5])
+def test_a_run_that_was_cut_resumes_bit_for_bit(
+    call: int, model: Path, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, calls = OfflineDPO.update, []
+
+    def cut(self: OfflineDPO) -> None:
+        calls.append(1)
+        if len(calls) == call:
+            raise OSError("the machine stops")
+        update(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OfflineDPO, "update", cut)
+        assert main(arguments(model, tmp_path, checkpoint__every_steps="2")) == 2
+    assert main(["resume", str(tmp_path / "d")]) == 0
+    whole, again = result_of(unbroken), result_of(tmp_path / "d")
+    assert [name for name in whole if whole[name] != again[name]] == []
+
+
+def test_reference_log_probs_are_computed_once(
+    model: Path, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = CheckpointStore(unbroken / "kept").load("reference-logprobs")
+    assert len(kept.tensors["logprobs"]["chosen"]) == kept.documents["pairs"]["pairs"]  # type: ignore[index,call-overload]
+
+    def never(*args: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr("holdfast.stages.dpo_run.answer_logprobs", never)
+    assert main(["resume", str(unbroken)]) == 0
+
+
+def test_fine_tuning_on_both_answers_comes_first(model: Path, unbroken: Path, tmp_path: Path) -> None:
+    assert main(arguments(model, tmp_path, dpo__sft_both="2", dpo__sft_lr="0.01")) == 0
+    first, plain = (rows_of(run / "probes.jsonl")[0]["logprob"] for run in (tmp_path / "d", unbroken))
+    assert first["chosen"] > plain["chosen"]
+    assert first["rejected"] > plain["rejected"]
+    assert events_of(tmp_path / "d", "sft_finished")[0]["demonstrations"] % 2 == 0
+
+
+LOSSES = [
+    {"dpo__loss": "ipo"},
+    {"dpo__loss": "simpo"},
+    {"dpo__loss": "simpo", "dpo__gamma": "0.5"},
+    {"dpo__label_smoothing": "0.2"},
+    {"dpo__nll_weight": "1.0"},
+]
+
+
+@pytest.mark.parametrize("changes", LOSSES, ids=str)
+def test_every_loss_learns_and_differs(changes: dict[str, str], model: Path, unbroken: Path, tmp_path: Path) -> None:
+    assert main(arguments(model, tmp_path, **changes)) == 0
+    rows, plain = rows_of(tmp_path / "d" / "metrics.jsonl"), rows_of(unbroken / "metrics.jsonl")
+    assert rows[-1]["loss/dpo"] != plain[-1]["loss/dpo"]
+    assert rows[-1]["rewards/margins"] > rows[1]["rewards/margins"]
+
+
+def test_a_policy_may_be_a_run_s_checkpoint(unbroken: Path, tmp_path: Path) -> None:
+    spec = f"{unbroken}@round-0001"
+    assert main(["dpo", "--policy", spec, "--runs", str(tmp_path), "--name", "e", *settings(dpo__epochs="1")]) == 0
+    first = CheckpointStore(tmp_path / "e" / "checkpoints").load("round-0000").tensors["policy"]
+    then = CheckpointStore(unbroken / "checkpoints").load("round-0001").tensors["policy"]
+    assert all((first[name] == then[name]).all() for name in then)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ([], "give --policy DIR"),
+        (["--policy", "gone"], "no model directory gone"),
+        (["--policy", "gone@round-0001"], "no run directory gone"),
+        (["--policy", "MODEL", "--set", "dpo.beta=0"], "dpo.beta is 0.0"),
+        (["--policy", "MODEL", "--set", "dpo.loss=hinge"], "one of sigmoid, ipo, simpo"),
+        (["--policy", "MODEL", "--set", "reward.initial_comparisons=0"], "at least 2 labelled comparisons"),
+    ],
+)
+def test_bad_input(
+    more: list[str], sentence: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(model) if word == "MODEL" else word for word in more]
+    small = small_run.settings()
+    assert main(["dpo", "--runs", str(tmp_path), "--name", "d", *small, *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
