@@ -16,12 +16,13 @@ import torch
 import nostalgic
 import people_at_work
 import small_run
-from holdfast.assembly import assemble, controller_of, gather
+from holdfast.assembly import assemble, controller_of
 from holdfast.cli.main import main
 from holdfast.config import Config, config_toml, load_config
 from holdfast.config import schema as config_schema
 from holdfast.config.schema import JudgeConfig
 from holdfast.errors import HoldfastError
+from holdfast.gathering import gather
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.loop import OnlineLoop
 from holdfast.ppo import PPO, NonFiniteStep
@@ -51,6 +52,7 @@ ORDER = [
     [("report",)],
     [("stages",)],
     [("assembly",)],
+    [("gathering",)],
     [("worlds",)],
     [("loop", "overseeing", "acting", "obeying", "restoring")],
     [("guarding",)],

@@ -26,27 +26,22 @@ from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
-from holdfast.cores import CORES, available, keep_freed_memory
 from holdfast.dpo import OnlineDPO
-from holdfast.errors import HoldfastError
+from holdfast.gathering import Ingredients
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
 from holdfast.guarding import Guarding
 from holdfast.loop import Observer, OnlineLoop, sampling_of
-from holdfast.models.codec import Codec, plain_text
+from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
-from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.obeying import Obeying
 from holdfast.ppo import PPO, PolicyOptimiser
-from holdfast.preferences.database import check_url
-from holdfast.preferences.formats import read_preferences
 from holdfast.preferences.people import TeamLabeller
 from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import LabelledComparison
 from holdfast.preferences.weighing import LabellerWeights
 from holdfast.probing import data_prober, while_imitating
 from holdfast.randomness import Cursor, Streams, derive_seed, generator
@@ -56,153 +51,10 @@ from holdfast.reward.rewarding import Rewarding
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rundir import RunDirectory, write_model_directory
 from holdfast.sft import fine_tune
-from holdfast.starting import load_policy
 from holdfast.track.progress import Progress
-from holdfast.track.sinks import Sink, check_sinks, open_sinks
+from holdfast.track.sinks import Sink, open_sinks
 from holdfast.track.tracker import Tracker
-from holdfast.worlds.flaws import Flaw, flaw_bonus
-from holdfast.worlds.loading import load_flaw
-from holdfast.worlds.protocol import Task
-
-# Below this many parameters an operation is too short to be split over the cores; whole pieces of work are, instead.
-SMALL_MODEL = 50_000_000
-
-
-@dataclass(frozen=True)
-class Ingredients:
-    """Everything a run needs, in memory and checked against each other."""
-
-    config: Config
-    task: Task
-    lm: Any
-    codec: Codec
-    imported: Sequence[LabelledComparison]
-    threads: int = 1
-    flaw: Flaw | None = None
-
-
-def gather(
-    config: Config,
-    task: Task,
-    policy_directory: Path | None = None,
-    ensemble_given: bool = False,
-    threads: int = 0,
-    labels_stored: bool = False,
-) -> Ingredients:
-    """Load model and data and refuse what cannot work; writes nothing.
-
-    With `labels_stored` the given preferences are in the run's store already, and are not read again.
-    """
-    set_up_torch(config)
-    directory = policy_directory or (Path(config.policy.path) if config.policy.path else task.policy_directory)
-    if directory is None:
-        lm, codec = build_tiny(config, task)
-    else:
-        lm, codec = load_policy(directory)
-    given = config.data.preferences if not labels_stored else ""
-    imported = read_preferences(Path(given)) if given else []
-    threads = choose_threads(config, lm, threads)
-    check_labels(config, task, len(imported), ensemble_given)
-    check_sinks(config.track.sinks)
-    if config.preferences.url:
-        check_url(config.preferences.url)
-    context = Policy(lm, fast=False).context
-    if context is not None:
-        check_lengths(config, task, codec, context)
-        check_given_lengths(config, task, imported, codec, context)
-    planted = config.flaw.name and config.flaw.where == "reward"
-    flaw = load_flaw(config.flaw.name, config.run.seed, task.demonstrations) if planted else None
-    return Ingredients(config, task, lm.to(config.run.device), codec, imported, threads, flaw)
-
-
-def set_up_torch(config: Config) -> None:
-    """Device, determinism and memory."""
-    try:
-        # There and back: a device may exist and still hold no numbers.
-        torch.zeros(1, device=config.run.device).cpu()
-    except (RuntimeError, AssertionError) as error:
-        raise HoldfastError(f"run.device is {config.run.device!r}, which torch cannot use here; try cpu.") from error
-    keep_freed_memory()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    # Nothing here reads memory it has not written, so filling fresh tensors first would only cost time.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def choose_threads(config: Config, lm: Any, threads: int = 0) -> int:
-    """Use `threads` cores, the configured number, or all there are; returns how many.
-
-    A small model has each core work on rows or members of its own, a large one splits every operation. Both the number
-    and the way decide how sums are rounded, so a run that is resumed takes the number it began with.
-    """
-    threads = threads or config.run.threads or available()
-    small = sum(p.numel() for p in lm.parameters()) < SMALL_MODEL
-    side_by_side = small and torch.device(config.run.device).type == "cpu"
-    torch.set_num_threads(1 if side_by_side else threads)
-    CORES.set_workers(threads if side_by_side else 1)
-    return threads
-
-
-def build_tiny(config: Config, task: Task) -> tuple[Any, Codec]:
-    """The built-in policy over the words of the task's own texts."""
-    texts = [plain_text(p) for p in (*task.prompts, *task.heldout_prompts)]
-    texts += [text for d in task.demonstrations for text in (plain_text(d.prompt), d.response)]
-    if not task.demonstrations:
-        raise HoldfastError(
-            f"The world {task.name} has no demonstrations to teach a fresh model with; "
-            "give a trained one with --policy DIR."
-        )
-    if config.sft.epochs == 0:
-        raise HoldfastError(
-            "sft.epochs is 0, but the built-in policy knows nothing yet; train it or give --policy DIR."
-        )
-    p = config.policy
-    tokenizer = word_tokenizer(texts)
-    shape = TinyShape(p.hidden, p.layers, p.heads, p.feed_forward, p.context)
-    lm = tiny_llama(len(tokenizer), shape, derive_seed(config.run.seed, "policy"))
-    return lm, Codec(tokenizer)
-
-
-def check_labels(config: Config, task: Task, imported: int, ensemble_given: bool) -> None:
-    available = imported + (config.reward.initial_comparisons if task.labeller else 0)
-    if not ensemble_given and available < 2:
-        raise HoldfastError(
-            f"A reward model needs at least 2 labelled comparisons, and there are only {available}: "
-            "raise reward.initial_comparisons, set data.preferences, or give a labeller with world.labeller."
-        )
-
-
-def check_lengths(config: Config, task: Task, codec: Codec, context: int) -> None:
-    """Every prompt and a full answer have to fit the model's context."""
-    room = context - config.rollout.max_new_tokens
-    if room < 1:
-        raise HoldfastError(
-            f"rollout.max_new_tokens is {config.rollout.max_new_tokens}, "
-            f"but the model's context is only {context} tokens."
-        )
-    for prompt in (*task.prompts, *task.heldout_prompts):
-        length = len(codec.encode_prompt(prompt))
-        if length > room:
-            raise HoldfastError(
-                f"The prompt {plain_text(prompt)[:40]!r} has {length} tokens; with rollout.max_new_tokens = "
-                f"{config.rollout.max_new_tokens} the model's context of {context} leaves {room}. "
-                "Shorten it or drop it."
-            )
-
-
-def check_given_lengths(
-    config: Config, task: Task, imported: Sequence[LabelledComparison], codec: Codec, context: int
-) -> None:
-    """Demonstrations and imported answers have to fit the model's context as well."""
-    given = [("demonstration", d.prompt, d.response) for d in task.demonstrations if config.sft.epochs]
-    for item in imported:
-        given += [("labelled answer", item.comparison.prompt, r.text) for r in (item.comparison.a, item.comparison.b)]
-    for what, prompt, response in given:
-        length = len(codec.encode_prompt(prompt)) + len(codec.encode_response(response))
-        if length > context:
-            raise HoldfastError(
-                f"A {what} to the prompt {plain_text(prompt)[:40]!r} has {length} tokens with it, but the model's "
-                f"context is {context}. Shorten it or drop it."
-            )
+from holdfast.worlds.flaws import flaw_bonus
 
 
 @dataclass

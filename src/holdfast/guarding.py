@@ -65,8 +65,11 @@ class Guarding:
     def acts(self) -> bool:
         return self.config.mode == "act"
 
-    def judge(self, round: int, policy: Policy, sample: Sample) -> tuple[Verdict, list[AuditPair]]:
-        """Ask people about fresh pairs, more of them where there is reason to, and come to a verdict."""
+    def judge(self, round: int, policy: Policy, sample: Sample, last: bool = False) -> tuple[Verdict, list[AuditPair]]:
+        """Ask people about fresh pairs, more of them where there is reason to, and come to a verdict.
+
+        The run's last round is a reason: which policy the run ends with is decided there.
+        """
         # A generator for each round, and rounds never come twice: nothing to save, and nothing that a rollback repeats.
         rng = generator(self.seed, "audit", round)
         opponents = [Opponent("reference", self.reference, "reference")]
@@ -83,10 +86,10 @@ class Guarding:
 
         for opponent in opponents:
             buy(self.audits.pairs, opponent)
-        last = opponents[-1]
-        wanted, self.orders.audit = bool(self.orders.audit), ""
-        if wanted or self._suspicious(pairs, last):
-            buy(self.audits.suspicious_pairs - self.audits.pairs, last)
+        decisive = opponents[-1]
+        wanted, self.orders.audit = bool(self.orders.audit) or last, ""
+        if wanted or self._suspicious(pairs, decisive):
+            buy(self.audits.suspicious_pairs - self.audits.pairs, decisive)
         return self.guard.judge(pairs, self.auditing.left), pairs
 
     def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent) -> bool:
@@ -98,6 +101,11 @@ class Guarding:
         """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one."""
         rate = win_rate(pairs, "anchor" if self.good.round else "reference")
         return verdict.level != "hacking" and (verdict.level == "healthy" if rate is None else rate >= 0.5)
+
+    def prefers_anchor(self, pairs: Sequence[AuditPair]) -> bool:
+        """Whether people like the last good policy better than the present one, by this round's answers."""
+        rate = win_rate(pairs, "anchor")
+        return rate is not None and rate < 0.5
 
     def advance(self, name: str, round: int, step: int, policy: Policy) -> None:
         """The present policy, saved under `name`, is the last good one from now on."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.acting import act
+from holdfast.guard.ladder import Action
 from holdfast.guard.lines import round_line
 from holdfast.guard.view import StepView
 from holdfast.ppo import Experience
@@ -71,13 +72,17 @@ def watch_over(loop: OnlineLoop, name: str) -> None:
     if loop.guarding is None:
         return
     at, guarding = loop.position, loop.guarding
+    last = at.round >= loop.config.run.rounds
     with loop.timed("audit"):
-        verdict, pairs = guarding.judge(at.round, loop.policy, loop.sample)
+        verdict, pairs = guarding.judge(at.round, loop.policy, loop.sample, last)
     audited = {"labels": len(pairs), "labels_left": guarding.auditing.left, **guarding.guard.audited()}
     loop.event("audit", **audited)
     loop.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
     loop.progress.say(round_line(at.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))
     actions = guarding.answer(verdict)
+    if last and verdict.level != "hacking" and guarding.prefers_anchor(pairs):
+        # To choose between two policies takes no proof of hacking: a run ends with the one that people like better.
+        actions.append(Action("rollback", f"the run ends with the policy that people liked better: {verdict.sentence}"))
     for action in actions:
         if guarding.acts:
             act(loop, action)

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from holdfast.assembly import build_ensemble, choose_threads, set_up_torch
+from holdfast.assembly import build_ensemble
 from holdfast.bench.cases import SAMPLES, Algorithm, Critic
 from holdfast.bench.drivers.wire import Moment, Stopped, Wire, memory, now, report
 from holdfast.config import Config
+from holdfast.gathering import choose_threads, set_up_torch
 from holdfast.loop import sampling_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
@@ -75,7 +76,7 @@ def config_of(job: Job) -> Config:
         base,
         policy=replace(base.policy, critic=job.critic, fast=job.fast),
         rollout=replace(base.rollout, max_new_tokens=job.new_tokens),
-        reward=replace(base.reward, members=job.members),
+        reward=replace(base.reward, members=job.members, pooling="last"),
         ppo=replace(
             base.ppo, batch=len(job.prompts), samples_per_prompt=job.samples_per_prompt, epochs=job.epochs,
             minibatches=job.minibatches, advantage="gae" if job.algorithm == "ppo" else job.algorithm, lr=job.lr,

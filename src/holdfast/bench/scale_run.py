@@ -15,12 +15,13 @@ from pathlib import Path
 
 import torch
 
-from holdfast.assembly import Assembly, assemble, gather
+from holdfast.assembly import Assembly, assemble
 from holdfast.bench.scale_child import Once, Preparation, Stopwatch
 from holdfast.bench.scale_store import BATCH, answers, comparisons
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import load_config
+from holdfast.gathering import gather
 from holdfast.lab.observer import GoldObserver
 from holdfast.loop import Answer, OnlineLoop, Position
 from holdfast.preferences.types import Prompt

@@ -65,9 +65,10 @@ def work(args: argparse.Namespace) -> int:
 
 def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt], Sequence[Prompt]]:
     """Everything loaded and checked: who chooses, the settings, prompts to answer and prompts to distil on."""
-    from holdfast.assembly import build_ensemble, gather
+    from holdfast.assembly import build_ensemble
     from holdfast.best_of_n import BestOfN
     from holdfast.errors import HoldfastError
+    from holdfast.gathering import gather
     from holdfast.loop import sampling_of
     from holdfast.models.policy import Policy
     from holdfast.preferences.formats import read_prompts

@@ -30,8 +30,8 @@ def add(actions: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.assembly import choose_threads, set_up_torch
     from holdfast.errors import HoldfastError
+    from holdfast.gathering import choose_threads, set_up_torch
     from holdfast.lab.best_of_n import curves_of, draw_pool
     from holdfast.lab.observer import gold_of
     from holdfast.models.load import load_causal_lm

@@ -9,13 +9,13 @@ from typing import Any
 
 from rich.console import Console
 
-from holdfast.assembly import gather
 from holdfast.bench.tables import show_table
 from holdfast.checkpoint.lock import RunLock
 from holdfast.cli.session import PIPELINE, check_name, free_name
 from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.errors import Interrupted
+from holdfast.gathering import gather
 from holdfast.lab.observer import GoldObserver, gold_of, scores_of
 from holdfast.loop import Answer, Observer
 from holdfast.preferences.types import Prompt

@@ -24,9 +24,10 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.assembly import assemble, gather
+    from holdfast.assembly import assemble
     from holdfast.cli.watching import StopRequest, Watch
     from holdfast.errors import HoldfastError
+    from holdfast.gathering import gather
     from holdfast.reward.ensemble import VersionStore
     from holdfast.rundir import RunDirectory
     from holdfast.worlds.loading import load_task, load_world

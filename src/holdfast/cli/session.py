@@ -12,13 +12,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.assembly import Ingredients, assemble, build_ensemble, gather
+from holdfast.assembly import assemble, build_ensemble
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
 from holdfast.errors import HoldfastError, Interrupted
+from holdfast.gathering import Ingredients, gather
 from holdfast.guard.lines import interval, share
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.loop import Observer

@@ -22,9 +22,10 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.assembly import gather, save_model
+    from holdfast.assembly import save_model
     from holdfast.cli.watching import StopRequest, Watch
     from holdfast.errors import HoldfastError
+    from holdfast.gathering import gather
     from holdfast.models.policy import Policy
     from holdfast.randomness import generator
     from holdfast.sft import fine_tune

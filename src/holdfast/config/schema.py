@@ -185,8 +185,10 @@ class AuditConfig:
     pairs: int = setting(
         24, "comparisons a round against the reference, and as many against the last good policy", low=0
     )
-    suspicious_pairs: int = setting(72, "comparisons against the last good policy in a suspicious round", low=0)
-    budget: int = setting(1200, "audit labels in the whole run", low=0)
+    suspicious_pairs: int = setting(
+        120, "comparisons against the last good policy in a suspicious round, and in the last one", low=0
+    )
+    budget: int = setting(1600, "audit labels in the whole run", low=0)
 
 
 @dataclass(frozen=True)

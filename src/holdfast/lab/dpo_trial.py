@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.assembly import gather
 from holdfast.checkpoint.files import write_json_atomic
 from holdfast.checkpoint.lock import RunLock
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
+from holdfast.gathering import gather
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.lab.references import shared_reference
 from holdfast.report.data import read_run

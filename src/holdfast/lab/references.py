@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast.assembly import gather, prepare_reference
+from holdfast.assembly import prepare_reference
 from holdfast.config import Config
+from holdfast.gathering import gather
 from holdfast.models.codec import plain_text
 from holdfast.rundir import RunDirectory, write_model_directory
 from holdfast.track.progress import Silent

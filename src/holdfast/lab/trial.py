@@ -14,12 +14,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from holdfast.assembly import Ingredients, assemble, gather
+from holdfast.assembly import assemble
 from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config, load_config
 from holdfast.errors import HoldfastError
+from holdfast.gathering import Ingredients, gather
 from holdfast.lab.judging import judge_refreshes
 from holdfast.lab.mislabelling import HONEST, mislabelled
 from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, gold_of

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from holdfast.assembly import Ingredients, save_model, start_afresh
+from holdfast.assembly import save_model, start_afresh
 from holdfast.checkpoint.files import JSON
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
@@ -23,6 +23,7 @@ from holdfast.collecting import Collecting
 from holdfast.config import Config
 from holdfast.dpo import AnswerPair
 from holdfast.errors import HoldfastError
+from holdfast.gathering import Ingredients
 from holdfast.loop import Observer, sampling_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.assembly import Ingredients, gather, save_model
+from holdfast.assembly import save_model
 from holdfast.checkpoint.files import read_json, write_atomic, write_json_atomic
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
+from holdfast.gathering import Ingredients, gather
 from holdfast.loop import Observer
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.assembly import Ingredients, assemble, build_ensemble, prepare_reference
+from holdfast.assembly import assemble, build_ensemble, prepare_reference
 from holdfast.best_of_n import BestOfN
 from holdfast.checkpoint.files import read_json, write_json_atomic
+from holdfast.gathering import Ingredients
 from holdfast.loop import Observer, sampling_of
 from holdfast.models.policy import Policy
 from holdfast.probes.probe_set import ProbeSet
