@@ -109,7 +109,7 @@ def test_a_run_stopped_while_it_waits_asks_nobody_twice(place, monkeypatch):
 
 
 class Judge(BaseHTTPRequestHandler):
-    """An endpoint that prefers the shorter answer; every third question fails at first."""
+    """An endpoint that prefers the shorter answer; about every third question fails when it is first asked."""
 
     asked: ClassVar[list[str]] = []
     failing = True
@@ -117,8 +117,10 @@ class Judge(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         question = body["messages"][0]["content"]
+        again = question in self.asked
         self.asked.append(question)
-        if self.failing and len(self.asked) % 3 == 0:
+        # Asked again it is answered: where several are asked at once, a plain count would fail one of them for good.
+        if self.failing and not again and len(self.asked) % 3 == 0:
             self.send_response(503)
             self.end_headers()
             return

@@ -134,3 +134,21 @@ def test_advice_touches_nothing(changes: dict[str, str], tmp_path: Path) -> None
     # Whoever only looks leaves the policy's own draws alone; what the audits taught the ensemble is another matter.
     first = [json.dumps(row["objective/scores"]) for row in rows_of(run / "metrics.jsonl")][: small_run.STEPS]
     assert first == [json.dumps(row["objective/scores"]) for row in rows_of(off / "metrics.jsonl")][: small_run.STEPS]
+
+
+def test_a_run_ends_with_the_policy_that_people_like_better(changes: dict[str, str], tmp_path: Path) -> None:
+    # Four answers are too few for an alarm that is false in one run of a thousand; the choice at the end takes none.
+    few = {"guard__false_alarm": "0.001", "audit__pairs": "2", "audit__suspicious_pairs": "4", "run__rounds": "2"}
+    unsure = {**changes, **few}
+    run = small_run.run(tmp_path, **unsure)
+    assert "hacking" not in {event["level"] for event in events_of(run, "verdict")}
+    (rollback,) = events_of(run, "rollback")
+    assert (rollback["round"], rollback["to"]) == (2, "round-0001")
+    assert rollback["reason"].startswith("the run ends with the policy that people liked better: people preferred")
+    # Everyone was asked as often as in a suspicious round.
+    assert events_of(run, "audit")[-1]["anchor_pairs"] == 4
+    store = CheckpointStore(run / "checkpoints")
+    assert parts_that_differ(store.load("round-0001"), store.load("round-0002")) == []
+    advised = small_run.run(tmp_path / "advised", **{**unsure, "guard__mode": "advise"})
+    assert [event["rung"] for event in events_of(advised, "advice")][-1] == "rollback"
+    assert not events_of(advised, "rollback")

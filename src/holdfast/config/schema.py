@@ -105,7 +105,7 @@ class RewardConfig:
         "uncertainty", "mean, median, worst case, mean minus lambda times variance, or only what all agree on"
     )
     uncertainty_lambda: float = setting(0.1, "lambda of aggregation = uncertainty", low=0.0)
-    initial_comparisons: int = setting(1000, "comparisons of the reference's answers to label at the start", low=0)
+    initial_comparisons: int = setting(2000, "comparisons of the reference's answers to label at the start", low=0)
     holdout: float = setting(0.1, "share of comparisons that never train, for measuring", low=0.0, high=0.5)
     epochs: int = setting(2, "passes over the labels for version 1", low=1)
     lr: float = setting(1e-3, "peak learning rate for version 1", above=0.0)
@@ -210,7 +210,7 @@ class PreferencesConfig:
     """Comparisons and labels."""
 
     url: str = setting("", "database URL; empty keeps run.db in the run directory")
-    per_round: int = setting(200, "comparisons to label in a round", low=0)
+    per_round: int = setting(100, "comparisons to label in a round", low=0)
     selection: Literal["random", "disagreement"] = setting("random", "which candidate pairs are labelled")
     candidates: int = setting(2, "candidate pairs sampled for each one labelled, for selection = disagreement", low=1)
 
@@ -374,7 +374,7 @@ class KLConfig:
     target: float = setting(6.0, "adaptive: KL to the reference to hold, in nats per answer", above=0.0)
     horizon: float = setting(192.0, "adaptive and budget: answers over which beta reacts", above=0.0)
     budget_start: float = setting(2.0, "budget: KL allowed with no labels", above=0.0)
-    budget_per_1000_labels: float = setting(2.0, "budget: KL added by each thousand labels", low=0.0)
+    budget_per_1000_labels: float = setting(1.0, "budget: KL added by each thousand labels", low=0.0)
     budget_ceiling: float = setting(12.0, "budget: never more than this", above=0.0)
     hard_limit: float = setting(0.0, "KL to the reference that ends a round early; 0 for none", low=0.0)
     step_answers: int = setting(

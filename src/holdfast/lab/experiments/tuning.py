@@ -11,8 +11,8 @@ from holdfast.report.charts import ChartSpec, Series
 
 AGGREGATIONS = ("mean", "worst", "uncertainty")
 BETAS = (0.05, 0.1, 0.2)
-# About what a guarded run spends in all: 1000 at the start, 150 in each of seven rounds, and its audits.
-LABELS = 2500
+# About what a guarded run spends in all: 2000 at the start, 100 in each of seven rounds, and its audits.
+LABELS = 3400
 
 
 def name_of(aggregation: str, beta: float) -> str:
