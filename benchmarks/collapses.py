@@ -1,4 +1,4 @@
-"""The failure this project exists for: no KL penalty, one reward model, never refreshed.
+"""The failure this project exists for: no KL penalty, one reward model of a thousand labels, never refreshed.
 
 Gold rises, then falls, while the proxy climbs, by itself: nothing is planted.
 
@@ -20,7 +20,7 @@ from kept import keep, keep_figure
 
 BARE = (
     "kl.controller=fixed", "kl.beta=0.0", "reward.members=1", "refresh.every_rounds=0", "preferences.per_round=0",
-    "guard.mode=off",
+    "guard.mode=off", "reward.initial_comparisons=1000", "ppo.lr_final=1.0", "run.steps_per_round=10",
 )  # fmt: skip
 # Curves are smoothed over this many steps before a peak is looked for, so that noise makes no peak.
 WINDOW = 5
@@ -53,7 +53,7 @@ def main() -> None:
     args = parser.parse_args()
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-collapses-"))
-    print("beta 0, one reward model, no refresh")
+    print("beta 0, one reward model of 1000 labels, no refresh, 80 steps")
     trials = run_trials([Job(BARE, seed, runs / f"bare-{seed}") for seed in seeds])
     falls = [fall(t) for t in trials]
     print(f"\n{'seed':>6} {'start':>7} {'peak':>7} {'at step':>8} {'end':>7} {'rise lost':>10} {'proxy highest':>14}")

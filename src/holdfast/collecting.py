@@ -106,6 +106,11 @@ class Collecting:
         # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
         return self.ask([candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)])
 
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether answers may take long to come."""
+        return isinstance(self.labeller, PatientLabeller)
+
     def ask(self, comparisons: Sequence[Comparison], purpose: Purpose = "training") -> int:
         """Store the comparisons, then the labels of those that have none; returns how many are labelled now."""
         self.store.add_comparisons(comparisons)

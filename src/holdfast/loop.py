@@ -75,13 +75,17 @@ class Observer(Protocol):
 
 @dataclass
 class Position:
-    """Where the loop is. `round` is the one being worked on, from 1; `step` counts over the whole run."""
+    """Where the loop is. `round` is the one being worked on, from 1; `step` counts over the whole run.
+
+    `audit_due` says that the round's steps are done and people are being asked about them.
+    """
 
     round: int = 1
     step: int = 0
     step_in_round: int = 0
     skipped: int = 0
     skipped_in_a_row: int = 0
+    audit_due: bool = False
 
 
 @dataclass
@@ -147,27 +151,33 @@ class OnlineLoop:
         """Collect, label, maybe refresh; n PPO steps; audit, verdict, actions; commit."""
         at = self.position
         self.rewarding.set_round(at.round)
-        if at.step_in_round == 0:
-            self.collect()
-            self.refresh_if_due()
+        if not at.audit_due:
+            if at.step_in_round == 0:
+                self.collect()
+                self.refresh_if_due()
+            self.steps()
+            self.show_samples()
+            self.event("round_finished", kl=self.ledger.reference, kl_round=self.ledger.round_total(at.round))
+            self.commit_before_audit()
+        name = f"round-{at.round:04d}"
+        watch_over(self, name)
+        at.round, at.step_in_round, at.audit_due = at.round + 1, 0, False
+        self.commit(name)
+        self.stop_if_asked()
+        stay_paused(self)
+
+    def steps(self) -> None:
+        """The round's PPO steps, fewer where KL has gone too far or an owner has asked for an audit."""
+        at = self.position
         while at.step_in_round < self.config.run.steps_per_round:
+            if at.step_in_round and self.obeying and self.obeying.ends_round():
+                break
             self.step()
             if self.limit.exceeded(self.ledger.reference):
                 self.event("kl_limit", kl=self.ledger.reference, limit=self.config.kl.hard_limit)
                 break
             if at.step_in_round < self.config.run.steps_per_round:
                 self.commit_within_round()
-            if self.obeying and self.obeying.ends_round():
-                break
-        self.show_samples()
-        self.event("round_finished", kl=self.ledger.reference, kl_round=self.ledger.round_total(at.round))
-        name = f"round-{at.round:04d}"
-        obey(self)
-        watch_over(self, name)
-        at.round, at.step_in_round = at.round + 1, 0
-        self.commit(name)
-        self.stop_if_asked()
-        stay_paused(self)
 
     def step(self) -> None:
         """One PPO batch: sample, score, assign credit, update, account."""
@@ -362,6 +372,19 @@ class OnlineLoop:
             self.commit_now()
         self.stop_if_asked()
         stay_paused(self)
+
+    def commit_before_audit(self) -> None:
+        """Save before people are asked where that may take long or owners have changed something.
+
+        What people are asked about must not change while they answer: a run that is stopped meanwhile goes on with the
+        same questions, whatever owners ask for in between.
+        """
+        obeyed = obey(self)
+        if self.obeying is not None:
+            self.obeying.ends_round()  # asked for in the last step: this is the audit
+        if obeyed or self.collecting.waits_for_people:
+            self.position.audit_due = True
+            self.commit_now()
 
     def commit_now(self) -> None:
         """Save where the loop stands within a round, or between two."""

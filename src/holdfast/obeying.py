@@ -34,12 +34,13 @@ class Obeying:
     poll_seconds: float = 1.0
 
     def state(self) -> dict[str, Any]:
-        return {"last": self.last, "paused_by": self.paused_by}
+        return {"last": self.last, "paused_by": self.paused_by, "audit_now": self.audit_now}
 
     def restore(self, state: dict[str, Any] | None) -> None:
         """A checkpoint from before there were requests knows of none."""
         self.last = int(state["last"]) if state else 0
         self.paused_by = str(state["paused_by"]) if state else ""
+        self.audit_now = bool(state.get("audit_now", False)) if state else False
 
     def ends_round(self) -> bool:
         """Whether an audit has been asked for, which ends the round; asked once."""
@@ -65,7 +66,10 @@ def obey(loop: OnlineLoop) -> bool:
             continue
         try:
             outcome = _ACTIONS[request.action](loop, request)
-        except HoldfastError as error:
+        except (
+            HoldfastError,
+            ValueError,
+        ) as error:  # a value that is a number and makes no sense is the owner's to mend
             obeying.unsettled.append((request.id, "refused", str(error)))
             loop.event("owner", action=request.action, by=request.asked_by, words=f"refused: {error}", changed=False)
         else:

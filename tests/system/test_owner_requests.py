@@ -7,6 +7,7 @@ import pytest
 import small_run
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
+from holdfast.guarding import Guarding
 from holdfast.obeying import Obeying
 from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
@@ -56,6 +57,43 @@ def test_an_audit_ends_the_round_and_asks_about_more_pairs(asked):
     assert (first["round"], first["step"]) == (1, 1)
     assert small_run.events_of(run, "audit")[0]["labels"] == 12  # audit.suspicious_pairs
     assert small_run.events_of(run, "round_finished")[1]["step"] == 5
+
+
+def test_an_audit_asked_for_in_the_last_step_leaves_the_next_round_whole(asked, monkeypatch):
+    ask, looks = RequestStore.pending, iter(range(10_000))
+    # Nothing is found before the round's three steps are done.
+    monkeypatch.setattr(RequestStore, "pending", lambda self: ask(self) if next(looks) >= 2 else [])
+    run = asked(("audit", {}), run__steps_per_round="3", run__rounds="2")
+    (owner,) = small_run.events_of(run, "owner")
+    assert (owner["round"], owner["step"]) == (1, 3)
+    assert [event["step"] for event in small_run.events_of(run, "round_finished")] == [3, 6]
+    assert small_run.events_of(run, "audit")[0]["labels"] == 12
+
+
+def test_what_was_carried_out_before_an_audit_is_said_before_it(asked, monkeypatch):
+    seen = []
+    judge, looks, ask = Guarding.judge, iter(range(10_000)), RequestStore.pending
+
+    def look(self, *args, **kwargs):
+        seen.append(settled_in(requests[0]))
+        return judge(self, *args, **kwargs)
+
+    requests = []
+    real = RequestStore.__init__
+
+    def keep(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        requests.append(self)
+
+    monkeypatch.setattr(RequestStore, "__init__", keep)
+    monkeypatch.setattr(RequestStore, "pending", lambda self: ask(self) if next(looks) >= 1 else [])
+    monkeypatch.setattr(Guarding, "judge", look)
+    asked(("beta", {"value": 0.2}), run__steps_per_round="2")
+    assert seen[0] == ["done"]
+
+
+def settled_in(store: RequestStore) -> list[str]:
+    return [request.state for request in store.recent()]
 
 
 def test_a_rollback_that_an_owner_asked_for(asked):
@@ -118,7 +156,17 @@ def test_nothing_is_carried_out_twice_after_a_crash(asked, monkeypatch):
     assert len(small_run.events_of(run, "owner")) == 1
 
 
-@pytest.mark.parametrize("bad", [("beta", {"value": 0}), ("beta", {}), ("pause", {"x": 1}), ("explode", {})])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("beta", {"value": 0}),
+        ("beta", {"value": 1e308}),
+        ("budget", {"value": float("nan")}),
+        ("beta", {}),
+        ("pause", {"x": 1}),
+        ("explode", {}),
+    ],
+)
 def test_a_bad_request_is_refused_before_it_is_stored(tmp_path, bad):
     with PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}") as store, pytest.raises(HoldfastError):
         RequestStore(store.database, "run").ask("request-1", *bad, "", "anna")

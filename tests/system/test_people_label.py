@@ -19,8 +19,10 @@ from holdfast.preferences.accounts import AccountStore
 from holdfast.preferences.judge import JudgeLabeller, verdict_of
 from holdfast.preferences.people import TeamLabeller
 from holdfast.preferences.queue import LabelQueue
+from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.weighing import read_quality
+from holdfast.rundir import RunDirectory
 from web_site import PASSWORD, QUICK
 
 BRIEF = {
@@ -103,6 +105,39 @@ def test_a_run_stopped_while_it_waits_asks_nobody_twice(place, monkeypatch):
     with people_at_work.answering(url, small_run.NAME) as answered:
         assert main(["resume", str(runs / small_run.NAME)]) == 0
     assert len(answered) == len(set(answered)) == 8 + 3 + 3 + 3
+
+
+@pytest.mark.parametrize(
+    "request_", [("beta", {"value": 0.2}), ("rollback", {"checkpoint": "round-0000"}), ("audit", {})]
+)
+def test_what_owners_ask_for_while_an_audit_waits_does_not_change_its_questions(place, monkeypatch, request_):
+    """Ctrl-C while people are asked, with a request in between: the run goes on with the same questions, then obeys."""
+    runs, url = place
+    wait, asked = TeamLabeller._wait, set()
+
+    def interrupt(self, ids, batch, purpose, began):
+        if purpose == "audit":
+            asked.update(ids)
+            raise Interrupted
+        wait(self, ids, batch, purpose, began)
+
+    with people_at_work.answering(url, small_run.NAME):
+        with monkeypatch.context() as patch:
+            patch.setattr(TeamLabeller, "_wait", interrupt)
+            assert main(small_run.run_arguments(runs, **settings(url))) == 130
+        run = RunDirectory.open(runs / small_run.NAME)
+        with PreferenceStore.open(url) as store:
+            RequestStore(store.database, run.key).ask("while-it-waits", *request_, "", "anna")
+        assert asked
+        assert main(["resume", str(run.path)]) == 0
+    with PreferenceStore.open(url) as store:
+        (request,) = RequestStore(store.database, run.key).recent()
+        assert asked <= {item.comparison.id for item in store.labelled()}
+    assert request.state == "done"
+    first_audit = small_run.events_of(run.path, "audit")[0]
+    (owner,) = [e for e in small_run.events_of(run.path) if e.get("by") == "anna"]
+    assert (first_audit["round"], first_audit["step"]) == (1, 2)
+    assert owner["round"] == 2, "carried out after the audit that was under way"
 
 
 # ---- the judge

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from holdfast.preferences.people_schema import requests
 Action = Literal["pause", "resume", "audit", "rollback", "beta", "budget"]
 ACTIONS: tuple[Action, ...] = ("pause", "resume", "audit", "rollback", "beta", "budget")
 LONGEST_REASON = 500
+# Of beta and of the budget: far beyond any use, and far from where arithmetic ends.
+LARGEST_VALUE = 1e6
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ def checked(action: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise HoldfastError(f"The action {action} takes {' and '.join(wanted) or 'no argument'}.")
     if "value" in arguments:
         value = arguments["value"]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-            raise HoldfastError(f"The {action} has to be a number above 0.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_VALUE:
+            raise HoldfastError(f"The {action} has to be a number above 0, and at most a million.")
         return {"value": float(value)}
     if "checkpoint" in arguments:
         name = arguments["checkpoint"]
