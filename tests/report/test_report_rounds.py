@@ -74,6 +74,11 @@ FINISHED = {"event": "run_finished"}
             "Hacking in the last round, which was undone; 1 rollback, in round 4.",
         ),
         (
+            [verdict(4), rolled_back(4), FINISHED],
+            "healthy",
+            "Healthy at the end, which is the policy of round 3, since people liked that better; 1 rollback, in round 4.",
+        ),
+        (
             [rolled_back(2), rolled_back(4), rolled_back(5), verdict(6), FINISHED],
             "healthy",
             "Healthy at the end; 3 rollbacks, in rounds 2, 4 and 5.",

@@ -1,6 +1,6 @@
 """A guarded run round by round: what people said, the verdict, what was done about it, each with its reason."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.guard import lines
@@ -45,8 +45,8 @@ def ending(run: RunData, status: str) -> Ending | None:
     if verdict is None:
         return Ending("none", "No verdict yet.", "")
     level = lines.text(verdict.fields.get("level"))
-    gone = verdict.round is not None and any(event.round == verdict.round for event in rollbacks(run))
-    clauses = [_standing(level, verdict, status, gone), _rollback_words(run)]
+    back = [event for event in rollbacks(run) if verdict.round is not None and event.round == verdict.round]
+    clauses = [_standing(level, verdict, status, back), _rollback_words(run)]
     if "advice" in last and not rollbacks(run):
         clauses.append("the guard only advises")
     return Ending(known_level(level), f"{'; '.join(clauses)}.", sentence(verdict.fields.get("sentence")))
@@ -56,9 +56,12 @@ def known_level(level: str) -> str:
     return level if level in LEVELS else "none"
 
 
-def _standing(level: str, verdict: EventRow, status: str, gone: bool) -> str:
+def _standing(level: str, verdict: EventRow, status: str, back: Sequence[EventRow]) -> str:
     word = level[:1].upper() + level[1:] if level else "No verdict"
-    if gone:
+    if back and level != "hacking" and "by" not in back[-1].fields:
+        # Nobody asked for it and nothing was wrong: the choice that is made at the end of a run.
+        return f"{word} at the end, which is {lines.goal(back[-1].fields.get('to'))}, since people liked that better"
+    if back:
         return f"{word} in the last round, which was undone"
     if status == "finished" or verdict.round is None:
         return f"{word} at the end"
