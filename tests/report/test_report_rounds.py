@@ -76,7 +76,8 @@ FINISHED = {"event": "run_finished"}
         (
             [verdict(4), rolled_back(4), FINISHED],
             "healthy",
-            "Healthy at the end, which is the policy of round 3, since people liked that better; 1 rollback, in round 4.",
+            "Healthy at the end, which is the policy of round 3, since people liked that better; 1 rollback, "
+            "in round 4.",
         ),
         (
             [rolled_back(2), rolled_back(4), rolled_back(5), verdict(6), FINISHED],
