@@ -260,6 +260,18 @@ def test_people_and_a_judge_together(place, judge):
     assert small_run.events_of(run, "waited")
 
 
+def test_a_run_goes_on_without_second_opinions(place):
+    """They are only measured, so a judge that is not there does not end the run; an event says it."""
+    runs, url = place
+    absent = {"judge__url": "http://127.0.0.1:1/v1", "judge__model": "tiny", "judge__retries": "0"}
+    more = {"world__labeller": "people+judge", "judge__share": "0.0", "judge__second": "1.0", "run__rounds": "1"}
+    with people_at_work.answering(url, small_run.NAME):
+        run = small_run.run(runs, **settings(url, **absent, **more))
+    missing = small_run.events_of(run, "second_opinions_missing")
+    assert [event["comparisons"] for event in missing] == [w["comparisons"] for w in small_run.events_of(run, "waited")]
+    assert "cannot be reached" in missing[0]["reason"]
+
+
 def test_a_judge_needs_to_be_told_where():
     with pytest.raises(HoldfastError, match=r"needs judge\.url"):
         load_config(None, ["world.labeller=judge"])
