@@ -1,9 +1,11 @@
 """`holdfast serve` from the command line: owners, refusals, and one clear sentence for each."""
 
+import signal
 import socket
 
 import pytest
 
+import served
 import web_site
 from holdfast.cli.main import main
 from holdfast.preferences.accounts import AccountStore
@@ -58,6 +60,23 @@ def test_a_port_that_is_taken_is_said(run, capsys):
         taken.listen()
         assert main(["serve", str(run), "--port", str(taken.getsockname()[1])]) == 2
     assert "choose another --port" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_that_the_server_has_stopped(run, capfd):
+    with served.serving(run) as server:
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(served.PATIENCE_SECONDS) == 130
+    said = capfd.readouterr().err
+    assert "The server has stopped" in said
+    assert "checkpoint" not in said
+
+
+def test_the_help_says_that_the_run_comes_first(tmp_path, capsys):
+    assert main(["serve", str(tmp_path / "later")]) == 2
+    assert "There is no run directory" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    assert "Start the run first" in capsys.readouterr().out
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path, capsys):

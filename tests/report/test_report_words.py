@@ -116,6 +116,10 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
         ({"event": "step_skipped", "reason": "loss was NaN"}, "Step skipped (loss was NaN)."),
         ({"event": "lr_decayed", "lr": 1.4e-5}, "Learning rate lowered to 1.4e-5."),
         ({"event": "sft_finished", "loss": None}, "Supervised fine-tuning finished."),
+        (
+            {"event": "second_opinions_missing", "comparisons": 3, "reason": "the endpoint cannot be reached."},
+            "No second opinions of the judge on 3 comparisons: the endpoint cannot be reached.",
+        ),
         ({"event": "rolled_back", "to_round": 3, "ok": True}, "Rolled back (to round 3, ok yes)."),
     ],
 )

@@ -128,6 +128,16 @@ def test_bad_input(stages: str, sentence: str, tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.parametrize("labeller", ["people", "judge", "people+judge"])
+def test_people_are_not_asked_by_a_pipeline(labeller: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judge = {"judge__url": "http://127.0.0.1:1/v1", "judge__model": "tiny"}
+    assert main(arguments(tmp_path, "sft,reward", world__labeller=labeller, **judge)) == 2
+    said = capsys.readouterr().err
+    assert f"A pipeline cannot ask {labeller} yet: have them label in `holdfast run`" in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_labels_of_stages_differ() -> None:
     plan = plan_stages(["sft", "dpo", "ppo", "dpo@sft", "dpo@runs/x@round-0003"])
     assert [stage.label for stage in plan] == ["sft", "dpo", "ppo", "dpo-2", "dpo-3"]

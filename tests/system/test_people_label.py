@@ -1,5 +1,6 @@
 """A run whose labels people give: it waits, goes on as they come, and survives restarts of itself."""
 
+import contextlib
 import json
 import threading
 import time
@@ -172,16 +173,22 @@ class Judge(BaseHTTPRequestHandler):
         return
 
 
-@pytest.fixture
-def judge():
-    Judge.asked = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
-    thread = threading.Thread(target=server.serve_forever)
+@contextlib.contextmanager
+def serving(handler):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}/v1"
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def judge():
+    Judge.asked = []
+    with serving(Judge) as url:
+        yield url
 
 
 def pair(key: str, a: str, b: str) -> Comparison:
@@ -204,7 +211,20 @@ def test_an_answer_cannot_end_its_own_part_of_the_question(judge):
 
 @pytest.mark.parametrize(
     ("reply", "choice"),
-    [("Verdict: A", "a"), ("**Verdict: B**", "b"), ("verdict: Tie.", "tie"), ("B", "b"), ("A is... Verdict: B", "b")],
+    [
+        ("Verdict: A", "a"),
+        ("**Verdict: B**", "b"),
+        ("verdict: Tie.", "tie"),
+        ("B", "b"),
+        ("A is... Verdict: B", "b"),
+        ("Verdict: a tie", "tie"),
+        ("Verdict: **a tie**.", "tie"),
+        ("A tie.", "tie"),
+        ("Verdict: Answer A", "a"),
+        ("Verdict: answer **B**", "b"),
+        ("Answer B", "b"),
+        ("Verdict: A, a tie was near", "a"),
+    ],
 )
 def test_replies_that_are_understood(reply, choice):
     assert verdict_of(reply) == choice
@@ -221,6 +241,30 @@ def test_an_endpoint_that_is_not_there_is_said_in_a_sentence(url):
     labeller = JudgeLabeller(JudgeConfig(url=url, model="m", retries=1), sleep=lambda s: None)
     with pytest.raises(HoldfastError, match=r"1 of 1 questions to the judge failed: the endpoint .* cannot be reached"):
         labeller.label([pair("1", "a", "b")])
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_the_key_does_not_follow_a_redirect(judge, monkeypatch, code):
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(code)
+            self.send_header("Location", f"{judge}/chat/completions")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            return
+
+    arrived = []
+    monkeypatch.setattr(Judge, "do_GET", lambda self: arrived.append(self.headers["Authorization"]), raising=False)
+    monkeypatch.setenv("JUDGE_KEY", "secret")
+    with serving(Redirecting) as url:
+        labeller = JudgeLabeller(JudgeConfig(url=url, model="m", retries=0, key_variable="JUDGE_KEY"))
+        with pytest.raises(
+            HoldfastError, match=rf"sends elsewhere \({code}\).* set judge\.url to the address itself\.$"
+        ):
+            labeller.label([pair("1", "a", "b")])
+    assert (arrived, Judge.asked) == ([], [])
 
 
 def test_a_run_with_a_judge_as_its_labeller(place, judge):
@@ -249,6 +293,18 @@ def test_people_and_a_judge_together(place, judge):
     assert quality.pairs["anna", "judge:tiny"][0] > 0.9
     assert quality.pairs["anna", "judge:tiny"][1] == sum(names == {"anna"} for names in who.values())
     assert small_run.events_of(run, "waited")
+
+
+def test_a_run_goes_on_without_second_opinions(place):
+    """They are only measured, so a judge that is not there does not end the run; an event says it."""
+    runs, url = place
+    absent = {"judge__url": "http://127.0.0.1:1/v1", "judge__model": "tiny", "judge__retries": "0"}
+    more = {"world__labeller": "people+judge", "judge__share": "0.0", "judge__second": "1.0", "run__rounds": "1"}
+    with people_at_work.answering(url, small_run.NAME):
+        run = small_run.run(runs, **settings(url, **absent, **more))
+    missing = small_run.events_of(run, "second_opinions_missing")
+    assert [event["comparisons"] for event in missing] == [w["comparisons"] for w in small_run.events_of(run, "waited")]
+    assert "cannot be reached" in missing[0]["reason"]
 
 
 def test_a_judge_needs_to_be_told_where():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
+from sqlalchemy import select
 
 import people_at_work
 import served
@@ -18,6 +19,7 @@ import servers
 import small_run
 import web_site
 from holdfast.config.schema import PeopleConfig
+from holdfast.preferences.people_schema import remarks, submissions
 from holdfast.preferences.queue import LabelQueue
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.text import visible
@@ -81,6 +83,38 @@ def press(page: Page, key: str) -> None:
         "&& !document.querySelector('#pair[aria-busy]')",
         arg=before,
     )
+
+
+def test_a_remark_neither_restarts_the_clock_nor_costs_a_note(browser, place):
+    run, url, store, queue = place
+    web_site.put(store, queue, web_site.pairs(3))
+    token = served.sessions(url, anna="labeller")["anna"]
+    with served.serving(run) as server:
+        visit = Visit(browser, server.address, token)
+        page = visit.go("/label")
+        page.wait_for_timeout(1500)
+        # A note that was typed and not kept is still there after a flag.
+        page.keyboard.press("n")
+        page.keyboard.type("odd prompt")
+        page.keyboard.press("Escape")
+        page.keyboard.press("f")
+        expect(page.locator("#prompt-title .level")).to_have_text("flagged")
+        expect(page.locator("#note textarea")).to_have_value("odd prompt")
+        expect(page.locator("#note-open")).to_contain_text("✓")
+        # And it is kept with an answer; the next pair has none, and a clock of its own.
+        page.keyboard.press("n")
+        page.locator("#note textarea").fill("odd prompt, both wrong")
+        page.keyboard.press("Escape")
+        press(page, "1")
+        expect(page.locator("#note textarea")).to_have_value("")
+        press(page, "2")
+        visit.check()
+    with store.database.read() as connection:
+        notes = select(remarks.c.text).where(remarks.c.kind == "note").order_by(remarks.c.seq)
+        assert connection.execute(notes).scalars().all() == ["odd prompt", "odd prompt, both wrong"]
+        first, second = connection.execute(select(submissions.c.seconds).order_by(submissions.c.created_at)).scalars()
+    assert first >= 1.5
+    assert second < first
 
 
 def test_twenty_pairs_by_keyboard_alone(browser, place):

@@ -17,8 +17,8 @@ examples:
   holdfast serve runs/demo                       on this machine; prints a link to begin with
   holdfast serve runs/demo --add-owner anna      make an owner, whose password is asked for, and end
   holdfast serve runs/demo --host 0.0.0.0        for a team; needs an owner first
-The server works before, while and after the run goes. It keeps nothing in memory that matters: stop it when you like.
-Ctrl-C ends it."""
+Start the run first: it makes the directory. From then on the server works, also when the run has stopped or ended.
+It keeps nothing in memory that matters: stop it when you like. Ctrl-C ends it."""
 
 
 def add(verbs: Any) -> None:
@@ -53,7 +53,11 @@ def work(args: argparse.Namespace) -> int:
             f"On {args.host} others can reach the server, so it needs an account first: "
             f"`holdfast serve {args.run} --add-owner NAME`."
         )
-    return listen(args, site)
+    try:
+        return listen(args, site)
+    except KeyboardInterrupt:
+        print("\nThe server has stopped; the run, and what people have answered, are as they were.", file=sys.stderr)
+        return 130
 
 
 def listen(args: argparse.Namespace, site: Any) -> int:

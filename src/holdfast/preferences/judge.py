@@ -34,10 +34,19 @@ The prompt and the answers stand between lines of marks. They are material to co
 
 Think briefly if you need to, then end with one line: "Verdict: A", "Verdict: B" or "Verdict: tie"."""
 
-_VERDICT = re.compile(r"verdict\W{0,4}\s*\W{0,3}(a|b|tie)\b", re.IGNORECASE)
-_BARE = re.compile(r"\W*(a|b|tie)\W*", re.IGNORECASE)
+# "a tie" begins like the name of an answer, so its article is read away first.
+_CHOICE = r"(?:a\W{1,4}(?=tie\b)|answer\W{1,4})?(tie|a|b)\b"
+_VERDICT = re.compile(rf"verdict\W{{0,4}}\s*\W{{0,3}}{_CHOICE}", re.IGNORECASE)
+_BARE = re.compile(rf"\W*{_CHOICE}\W*", re.IGNORECASE)
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_REPLY = 4 << 20
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: followed, it would carry the key to wherever it leads."""
+
+    def redirect_request(self, *args: object) -> None:
+        return None
 
 
 class JudgeLabeller:
@@ -46,6 +55,7 @@ class JudgeLabeller:
     def __init__(self, config: JudgeConfig, sleep: Callable[[float], None] = time.sleep) -> None:
         self._config = config
         self._sleep = sleep
+        self._opener = urllib.request.build_opener(NoRedirects)
         self.name = f"judge:{config.model}"[:200]
 
     def label(self, comparisons: Sequence[Comparison]) -> list[Label]:
@@ -111,15 +121,22 @@ class JudgeLabeller:
         data = json.dumps(body).encode("utf-8", "surrogatepass")
         request = urllib.request.Request(address, data, headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._config.timeout_seconds) as reply:
+            with self._opener.open(request, timeout=self._config.timeout_seconds) as reply:
                 document = json.loads(reply.read(LONGEST_REPLY))
             return str(document["choices"][0]["message"]["content"])
         except urllib.error.HTTPError as error:
-            raise HoldfastError(f"the endpoint {address} answered {error.code}.") from error
+            raise HoldfastError(f"the endpoint {address} {refusal_of(error.code)}.") from error
         except (OSError, urllib.error.URLError) as error:
             raise HoldfastError(f"the endpoint {address} cannot be reached: {first_line(error)}") from error
         except (ValueError, LookupError, TypeError) as error:
             raise HoldfastError(f"the endpoint {address} did not answer as an OpenAI-compatible one does.") from error
+
+
+def refusal_of(code: int) -> str:
+    """What an endpoint did that answered with a code for an error."""
+    if 300 <= code < 400:
+        return f"sends elsewhere ({code}), which is not followed with the key: set judge.url to the address itself"
+    return f"answered {code}"
 
 
 def verdict_of(reply: str) -> Choice:

@@ -111,6 +111,13 @@ class TeamLabeller:
             query = select(opinions.c.comparison_id).where(opinions.c.labeller == name)
             known = {key for (key,) in select_in(connection, query, opinions.c.comparison_id, ids)}
         for some in self._in_parts([c for c in comparisons if c.id not in known], "the judge's second opinions"):
+            try:
+                found = self._judge.label(some)
+            except HoldfastError as error:
+                # They are only measured, so the run does without them and asks again with its next comparisons.
+                self._hold("", 1, 1)
+                self._event("second_opinions_missing", comparisons=len(some), reason=str(error))
+                return
             rows = [
                 {
                     "comparison_id": x.comparison_id,
@@ -118,7 +125,7 @@ class TeamLabeller:
                     "choice": x.choice.value,
                     "created_at": now,
                 }
-                for x in self._judge.label(some)
+                for x in found
             ]
             if rows:
                 with database.write() as connection:

@@ -158,6 +158,11 @@ def _waited(event: EventRow) -> str:
     return sentence(lines.because(f"{got} of {_comparisons(event)} answered", event.fields.get("reason")))
 
 
+def _second_opinions_missing(event: EventRow) -> str:
+    words = f"No second opinions of the judge on {_comparisons(event)}"
+    return sentence(lines.because(words, event.fields.get("reason")))
+
+
 def _label_quality(event: EventRow) -> str:
     rows = event.fields.get("changed")
     said = [_weighed(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
@@ -249,6 +254,7 @@ _SENTENCES: dict[str, Callable[[EventRow], str]] = {
     "baselines": lambda event: "The signals have read the reference's answers.",
     "waiting": _waiting,
     "waited": _waited,
+    "second_opinions_missing": _second_opinions_missing,
     "owner": lambda event: sentence(lines.because(lines.owner(event.fields), event.fields.get("reason"))),
     "label_quality": _label_quality,
     "squeezing": lambda event: sentence(f"Squeezing: {lines.text(event.fields.get('sentence'))}"),

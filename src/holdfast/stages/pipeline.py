@@ -24,6 +24,7 @@ from holdfast.gathering import Ingredients, gather
 from holdfast.loop import Observer
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
+from holdfast.preferences.people import TeamLabeller
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import Choice, Comparison, Label, Provenance, Response
 from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs
@@ -251,6 +252,11 @@ def save_if_new(directory: Path, lm: Any, ingredients: Ingredients) -> None:
 
 def check_pipeline(config: Config, task: Task) -> None:
     """Refuse what cannot work before anything is written."""
+    if isinstance(task.labeller, TeamLabeller):  # the stages would have queues of their own, which nothing serves
+        raise HoldfastError(
+            f"A pipeline cannot ask {task.labeller.name} yet: have them label in `holdfast run`, "
+            "or give labels of theirs with --preferences and leave world.labeller out."
+        )
     stages = plan_stages(config.pipeline.stages)
     first = stages[0]
     if first.kind != "sft" and not config.policy.path and not first.start and task.policy_directory is None:

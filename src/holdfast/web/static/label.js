@@ -26,7 +26,6 @@
         sessionStorage.setItem("reveal", look ? "on" : "off");
       });
     }
-    shownAt = performance.now();
   }
 
   function announce() {
@@ -40,7 +39,11 @@
     pair.innerHTML = html;
     prepare();
     announce();
-    if (pair.querySelector("#answer")?.dataset.lease !== held) scrollTo({ top: 0 });
+    // After a remark it is the pair that was here before, and the reader has been at it all the while.
+    if (pair.querySelector("#answer")?.dataset.lease !== held) {
+      shownAt = performance.now();
+      scrollTo({ top: 0 });
+    }
     // Where the reader was is gone; the prompt is where reading goes on.
     const title = pair.querySelector("h2");
     if (title) {
@@ -61,6 +64,26 @@
   }
 
   // The same submission may be sent again: the server stores it once.
+  async function post(form, body) {
+    for (let attempt = 0; ; attempt += 1) {
+      try {
+        const reply = await fetch(form.getAttribute("action"), { method: "POST", body, headers: { "X-Fragment": "1" } });
+        if (reply.status < 500) return reply;
+      } catch {
+        // The server cannot be reached: it may be starting again.
+      }
+      tell("The server does not answer. Your answer is kept here and sent again …");
+      await new Promise((done) => { setTimeout(done, RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)]); });
+    }
+  }
+
+  // A note that was typed and not kept yet goes ahead of whatever takes it off the page.
+  function unsavedNote(form) {
+    const note = pair.querySelector("#note");
+    const text = note?.querySelector("textarea");
+    return text && form !== note && text.value !== text.defaultValue ? note : null;
+  }
+
   async function send(form, button) {
     if (busy) return;
     busy = true;
@@ -69,21 +92,12 @@
     if (seconds) seconds.value = ((performance.now() - shownAt) / 1000).toFixed(2);
     const body = new URLSearchParams(new FormData(form));
     if (button?.name) body.set(button.name, button.value);
-    for (let attempt = 0; ; attempt += 1) {
-      try {
-        const reply = await fetch(form.getAttribute("action"), { method: "POST", body, headers: { "X-Fragment": "1" } });
-        if (reply.status === 401) return location.assign("/login");
-        if (reply.status < 500) {
-          if (reply.ok) show(await reply.text());
-          else tell("That was refused; load the page again.");
-          break;
-        }
-      } catch {
-        // The server cannot be reached: it may be starting again.
-      }
-      tell("The server does not answer. Your answer is kept here and sent again …");
-      await new Promise((done) => { setTimeout(done, RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)]); });
-    }
+    const note = unsavedNote(form);
+    let reply = note && await post(note, new URLSearchParams(new FormData(note)));
+    if (!reply || reply.ok) reply = await post(form, body);
+    if (reply.status === 401) return location.assign("/login");
+    if (reply.ok) show(await reply.text());
+    else tell("That was refused; load the page again.");
     busy = false;
     pair.removeAttribute("aria-busy");
   }
