@@ -149,3 +149,14 @@ def test_bad_input(
     assert main(["dpo", "--runs", str(tmp_path), "--name", "d", *small, *words]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("labeller", ["people", "judge"])
+def test_people_are_not_asked_by_dpo(
+    labeller: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = {"judge__url": "http://127.0.0.1:1/v1", "judge__model": "tiny"}
+    capsys.readouterr()
+    assert main(arguments(model, tmp_path, world__labeller=labeller, **judge)) == 2
+    assert f"`holdfast dpo` cannot ask {labeller} yet" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

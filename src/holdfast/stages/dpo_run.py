@@ -28,6 +28,7 @@ from holdfast.loop import Observer, sampling_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
+from holdfast.preferences.people import TeamLabeller
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import LabelledComparison, Response
 from holdfast.probes.probe_set import labelled_pairs
@@ -66,6 +67,11 @@ class DPOAssembly:
 
 def check_dpo(config: Config, task: Task, imported: int, stored: int = 0) -> None:
     """Refuse what cannot work, before anything is written."""
+    if isinstance(task.labeller, TeamLabeller):  # nothing serves a queue of this run
+        raise HoldfastError(
+            f"`holdfast dpo` cannot ask {task.labeller.name} yet: have them label in `holdfast run`, "
+            "or give labels of theirs with --preferences and leave world.labeller out."
+        )
     if task.labeller is None and imported + stored < 2:
         raise HoldfastError(
             f"DPO needs at least 2 labelled comparisons, and there are only {imported + stored}: "
