@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+import web_site
 from holdfast.config.schema import PeopleConfig
 from holdfast.errors import HoldfastError
 from holdfast.preferences import Choice, Comparison, Provenance, Response
@@ -190,6 +191,52 @@ def test_a_person_alone_need_not_skip_twice(store, clock):
     queue = queue_of(store, clock, n=1)
     answer(queue, "anna", "skip")
     assert queue.batch("run/training-0").open == 0
+
+
+def people(store, *names):
+    accounts = AccountStore(store.database, hasher=web_site.QUICK)
+    for name in names:
+        accounts.create(name, web_site.PASSWORD, "owner" if name == names[0] else "labeller")
+    return accounts
+
+
+def test_what_a_disabled_person_holds_is_handed_out_again(store, clock):
+    accounts = people(store, "olga", "anna", "ben")
+    queue = queue_of(store, clock, n=1)
+    held = queue.next("anna")
+    assert queue.next("ben") is None
+    accounts.disable("anna")
+    assert queue.next("ben").comparison == held.comparison
+
+
+def test_a_check_item_of_a_disabled_person_goes_to_nobody_else_in_their_name(store, clock):
+    accounts = people(store, "olga", "anna", "ben")
+    queue = queue_of(store, clock, PeopleConfig(overlap=0.0, check_share=0.5), n=1)
+    store.add_comparisons([pair("run/check-0")])
+    queue.put_checks([(pair("run/check-0"), Choice.A)])
+    answer(queue, "anna")
+    assert queue.next("anna").purpose == "check"
+    accounts.disable("anna")
+    assert queue.next("ben") is None
+
+
+def test_a_pair_that_everybody_left_has_skipped_is_left_out(store, clock):
+    accounts = people(store, "olga", "anna")
+    queue = queue_of(store, clock, n=2)
+    skipped = answer(queue, "olga", "skip").comparison_id
+    accounts.disable("anna")
+    assert queue.batch("run/training-0").dropped == 1
+    assert queue.next("olga").comparison.id != skipped
+
+
+def test_the_skip_of_a_disabled_person_no_longer_counts(store, clock):
+    accounts = people(store, "olga", "anna", "ben", "cleo")
+    queue = queue_of(store, clock, n=1)
+    answer(queue, "anna", "skip")
+    accounts.disable("anna")
+    answer(queue, "ben", "skip")
+    assert queue.batch("run/training-0").open == 1
+    assert queue.next("cleo") is not None
 
 
 def test_a_skip_that_somebody_else_has_taken_up_cannot_be_undone(store, clock):

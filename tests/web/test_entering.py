@@ -6,7 +6,7 @@ import pytest
 
 import web_site
 from holdfast.errors import HoldfastError
-from holdfast.preferences.accounts import INVITATION_SECONDS, SESSION_SECONDS, AccountStore
+from holdfast.preferences.accounts import INVITATION_SECONDS, SERVER, SESSION_SECONDS, AccountStore
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import accounts, invitations, sessions
 from holdfast.web.security import COOKIE, HEADERS
@@ -71,6 +71,28 @@ def test_who_is_disabled_is_out_at_once_and_the_last_owner_stays(site):
     assert reply.status_code == 401
     assert owner.post("/people/disable", data=site.form("owner", name="owner")).status_code == 400
     assert owner.get("/people").status_code == 200
+
+
+def test_the_invitations_of_a_disabled_owner_are_void(url):
+    store = AccountStore(Database(url), hasher=web_site.QUICK)
+    for name in ("anna", "ben"):
+        store.create(name, web_site.PASSWORD, "owner")
+    theirs, mine = store.invite("owner", "ben"), store.invite("viewer", "anna")
+    store.disable("ben")
+    assert store.invitation(theirs) is None
+    with pytest.raises(HoldfastError, match="has been used"):
+        store.accept(theirs, "ben2", web_site.PASSWORD)
+    assert store.invitation(mine) is not None
+
+
+def test_the_first_owner_voids_the_links_of_earlier_starts(url):
+    store = AccountStore(Database(url), hasher=web_site.QUICK)
+    links = [store.invite("owner", SERVER) for _ in range(3)]
+    assert store.accept(links[1], "anna", web_site.PASSWORD).role == "owner"
+    assert [store.invitation(link) for link in links] == [None] * 3
+    later = store.invite("labeller", SERVER)
+    store.create("ben", web_site.PASSWORD, "owner")
+    assert store.invitation(later) is not None
 
 
 def test_brute_force_has_to_wait(sqlite_site):

@@ -62,6 +62,7 @@ def listen(args: argparse.Namespace, site: Any) -> int:
 
     import uvicorn
 
+    from holdfast.preferences.accounts import SERVER
     from holdfast.web.app import create_app
 
     family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
@@ -78,9 +79,9 @@ def listen(args: argparse.Namespace, site: Any) -> int:
     address = f"http://{shown}:{listener.getsockname()[1]}"
     print(f"serving {site.run.path} at {address}", flush=True)
     if not site.accounts.any():
-        print(f"no account yet; make yourself the owner:  {address}/join/{site.accounts.invite('owner', 'the server')}")
+        print(f"no account yet; make yourself the owner:  {address}/join/{site.accounts.invite('owner', SERVER)}")
     elif args.invite:
-        print(f"invitation for one {args.invite}:  {address}/join/{site.accounts.invite(args.invite, 'the server')}")
+        print(f"invitation for one {args.invite}:  {address}/join/{site.accounts.invite(args.invite, SERVER)}")
     sys.stdout.flush()
     # While a long run is being read and drawn, visitors get their turn more often.
     sys.setswitchinterval(0.001)

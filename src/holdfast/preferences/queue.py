@@ -23,7 +23,8 @@ from holdfast.errors import HoldfastError
 from holdfast.preferences import reading
 from holdfast.preferences.batches import Batch, read_batches, unfinished
 from holdfast.preferences.database import Database
-from holdfast.preferences.people_schema import accounts, checks, queue, remarks, submissions
+from holdfast.preferences.leaving import FREE, able_people, standing_skips
+from holdfast.preferences.people_schema import checks, queue, remarks, submissions
 from holdfast.preferences.reading import Decoder, select_in
 from holdfast.preferences.schema import comparisons
 from holdfast.preferences.store import insert_labels, withdraw_label
@@ -303,14 +304,9 @@ class LabelQueue:
         if answer != "skip" or row.purpose == "check":
             connection.execute(slot.values(state="done"))
             return
-        connection.execute(slot.values(state="open", holder=None, lease=None, swapped=None, expires_at=None))
-        skips = select(func.count(func.distinct(submissions.c.labeller))).where(
-            submissions.c.comparison_id == row.comparison_id, submissions.c.answer == "skip",
-            submissions.c.undone_at.is_(None),
-        )  # fmt: skip
-        able = select(func.count()).where(accounts.c.role.in_(("owner", "labeller")), accounts.c.disabled_at.is_(None))
-        enough = min(self._config.skips, max(1, connection.execute(able).scalar_one()))
-        if connection.execute(skips).scalar_one() >= enough:
+        connection.execute(slot.values(FREE))
+        enough = min(self._config.skips, able_people(connection))
+        if connection.execute(select(standing_skips(row.comparison_id))).scalar_one() >= enough:
             left = update(queue).where(queue.c.comparison_id == row.comparison_id, queue.c.state == "open")
             connection.execute(left.values(state="dropped"))
 
