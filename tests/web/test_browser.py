@@ -117,8 +117,12 @@ def test_twenty_pairs_by_keyboard_alone(browser, place):
         assert "reference" not in page.content().split('id="reveal"')[0]
         press(page, "1")
         page.locator("#reveal summary").click()
+        assert "reference" not in page.content()
+        page.locator("#look button").click()
         expect(page.locator("#reveal")).to_contain_text("reference")
         expect(page.locator("#reveal")).to_contain_text("75%")
+        page.keyboard.press("u")
+        expect(page.locator(".alert")).to_contain_text("no longer be taken back")
         visit.check()
     said = [label.choice for item in store.labelled() for label in item.labels]
     assert len(said) == 21
