@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -22,7 +23,7 @@ from holdfast.preferences.queue import LabelQueue
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.text import visible
 from holdfast.web.labelling import LONGEST_SHOWN
-from holdfast.web.security import COOKIE
+from holdfast.web.security import cookie_name
 
 pytestmark = pytest.mark.slow
 WAIT_MS = 30_000
@@ -43,7 +44,7 @@ class Visit:
     def __init__(self, browser, address: str, token: str, **options) -> None:
         self.address = address
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **options})
-        self.context.add_cookies([{"name": COOKIE, "value": token, "url": address}])
+        self.context.add_cookies([{"name": cookie_name(urlsplit(address).port), "value": token, "url": address}])
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
         self.outside, self.errors, self.dialogs = [], [], []
