@@ -19,13 +19,14 @@ from holdfast.preferences.accounts import AccountStore, Role
 from holdfast.preferences.store import PreferenceStore
 from holdfast.rundir import RunDirectory
 from holdfast.web.app import create_app
-from holdfast.web.security import COOKIE
+from holdfast.web.security import cookie_name
 from holdfast.web.site import Site, open_site
 
 PASSWORD = "correct horse battery"
 # Argon2 is slow on purpose; tests of other things need not wait for it.
 QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 BASE = "http://127.0.0.1:8712"
+COOKIE = cookie_name(8712)
 
 
 @dataclass

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+import web_site
 from holdfast.config.schema import PeopleConfig
 from holdfast.errors import HoldfastError
 from holdfast.preferences import Choice, Comparison, Provenance, Response
@@ -138,9 +139,37 @@ def test_both_bad_trains_as_a_tie(store, clock):
 def test_what_the_ensemble_thought_is_told_after_the_answer(store, clock):
     queue = queue_of(store, clock, n=1)
     lease = queue.next("anna")
-    done = queue.submit("reveal-me", "anna", lease.token, "left")
-    assert done.claim_left == (0.75 if lease.swapped else 0.25)
-    assert done.versions == (("vb", "va") if lease.swapped else ("va", "vb"))
+    with pytest.raises(Conflict):
+        queue.reveal("reveal-me", "anna")
+    queue.submit("reveal-me", "anna", lease.token, "left")
+    with pytest.raises(Conflict):
+        queue.reveal("reveal-me", "ben")
+    for _ in range(2):
+        found = queue.reveal("reveal-me", "anna")
+        assert found.claim_left == (0.75 if lease.swapped else 0.25)
+        assert found.versions == (("vb", "va") if lease.swapped else ("va", "vb"))
+
+
+def test_an_answer_that_was_looked_behind_stands(store, clock):
+    queue = queue_of(store, clock, n=1)
+    answer(queue, "anna", key="looked-behind")
+    queue.reveal("looked-behind", "anna")
+    with pytest.raises(Conflict, match="no longer be taken back"):
+        queue.undo("anna")
+    assert len(store.labelled()) == 1
+    assert queue.next("anna") is None
+
+
+def test_nothing_is_told_of_a_skip_or_of_an_answer_that_was_taken_back(store, clock):
+    people(store, "olga", "anna", "ben")
+    queue = queue_of(store, clock, n=2)
+    answer(queue, "anna", "skip", key="skipped-1")
+    with pytest.raises(Conflict, match="not behind a skip"):
+        queue.reveal("skipped-1", "anna")
+    answer(queue, "anna", key="answered-1")
+    assert queue.undo("anna") is not None
+    with pytest.raises(Conflict):
+        queue.reveal("answered-1", "anna")
 
 
 def test_undo_takes_an_answer_back_and_gives_the_pair_again(store, clock):
@@ -192,14 +221,62 @@ def test_a_person_alone_need_not_skip_twice(store, clock):
     assert queue.batch("run/training-0").open == 0
 
 
-def test_a_skip_that_somebody_else_has_taken_up_cannot_be_undone(store, clock):
-    for name in ("anna", "ben", "cleo"):
-        AccountStore(store.database).create(name, "correct horse battery", "labeller")
+def people(store, *names):
+    accounts = AccountStore(store.database, hasher=web_site.QUICK)
+    for name in names:
+        accounts.create(name, web_site.PASSWORD, "owner" if name == names[0] else "labeller")
+    return accounts
+
+
+def test_what_a_disabled_person_holds_is_handed_out_again(store, clock):
+    accounts = people(store, "olga", "anna", "ben")
+    queue = queue_of(store, clock, n=1)
+    held = queue.next("anna")
+    assert queue.next("ben") is None
+    accounts.disable("anna")
+    assert queue.next("ben").comparison == held.comparison
+
+
+def test_a_check_item_of_a_disabled_person_goes_to_nobody_else_in_their_name(store, clock):
+    accounts = people(store, "olga", "anna", "ben")
+    queue = queue_of(store, clock, PeopleConfig(overlap=0.0, check_share=0.5), n=1)
+    store.add_comparisons([pair("run/check-0")])
+    queue.put_checks([(pair("run/check-0"), Choice.A)])
+    answer(queue, "anna")
+    assert queue.next("anna").purpose == "check"
+    accounts.disable("anna")
+    assert queue.next("ben") is None
+
+
+def test_a_pair_that_everybody_left_has_skipped_is_left_out(store, clock):
+    accounts = people(store, "olga", "anna")
+    queue = queue_of(store, clock, n=2)
+    skipped = answer(queue, "olga", "skip").comparison_id
+    accounts.disable("anna")
+    assert queue.batch("run/training-0").dropped == 1
+    assert queue.next("olga").comparison.id != skipped
+
+
+def test_the_skip_of_a_disabled_person_no_longer_counts(store, clock):
+    accounts = people(store, "olga", "anna", "ben", "cleo")
     queue = queue_of(store, clock, n=1)
     answer(queue, "anna", "skip")
-    queue.next("ben")
-    with pytest.raises(Conflict, match="somebody else"):
-        queue.undo("anna")
+    accounts.disable("anna")
+    answer(queue, "ben", "skip")
+    assert queue.batch("run/training-0").open == 1
+    assert queue.next("cleo") is not None
+
+
+def test_undo_passes_over_a_skip_that_somebody_else_has_taken_up(store, clock):
+    people(store, "olga", "anna", "ben")
+    queue = queue_of(store, clock, n=3)
+    mine = answer(queue, "anna").comparison_id
+    answer(queue, "anna", "skip")
+    taken = queue.next("ben")
+    assert queue.undo("anna").comparison.id == mine
+    queue.submit("after-all", "ben", taken.token, "left")
+    assert queue.undo("anna") is None
+    assert [label.labeller for item in store.labelled() for label in item.labels] == ["ben"]
 
 
 def test_overlap_asks_two_people_and_never_one_twice(store, clock):
@@ -238,7 +315,9 @@ def test_asking_again_after_a_restart_changes_nothing(store, clock):
 def test_late_questions_stand_behind_all_others(store, clock):
     queue = queue_of(store, clock, n=1, purpose="audit")
     queue.close("run/audit-0")
+    assert queue.waiting() == []  # an answer is welcome, but no run waits for it
     queue_of(store, clock, n=1)
+    assert [batch.name for batch in queue.waiting()] == ["run/training-0"]
     assert answer(queue, "anna").comparison_id == "run/training-0"
     assert answer(queue, "anna").comparison_id == "run/audit-0"
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -24,7 +25,7 @@ from holdfast.preferences.queue import LabelQueue
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.text import visible
 from holdfast.web.labelling import LONGEST_SHOWN
-from holdfast.web.security import COOKIE
+from holdfast.web.security import cookie_name
 
 pytestmark = pytest.mark.slow
 WAIT_MS = 30_000
@@ -45,7 +46,7 @@ class Visit:
     def __init__(self, browser, address: str, token: str, **options) -> None:
         self.address = address
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **options})
-        self.context.add_cookies([{"name": COOKIE, "value": token, "url": address}])
+        self.context.add_cookies([{"name": cookie_name(urlsplit(address).port), "value": token, "url": address}])
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
         self.outside, self.errors, self.dialogs = [], [], []
@@ -151,8 +152,12 @@ def test_twenty_pairs_by_keyboard_alone(browser, place):
         assert "reference" not in page.content().split('id="reveal"')[0]
         press(page, "1")
         page.locator("#reveal summary").click()
+        assert "reference" not in page.content()
+        page.locator("#look button").click()
         expect(page.locator("#reveal")).to_contain_text("reference")
         expect(page.locator("#reveal")).to_contain_text("75%")
+        page.keyboard.press("u")
+        expect(page.locator(".alert")).to_contain_text("no longer be taken back")
         visit.check()
     said = [label.choice for item in store.labelled() for label in item.labels]
     assert len(said) == 21

@@ -1,15 +1,19 @@
 """Sessions, invitations, and everything that must not get in."""
 
+import asyncio
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import web_site
+from holdfast.cli.serve import server_config
 from holdfast.errors import HoldfastError
-from holdfast.preferences.accounts import INVITATION_SECONDS, SESSION_SECONDS, AccountStore
+from holdfast.preferences.accounts import INVITATION_SECONDS, SERVER, SESSION_SECONDS, AccountStore
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import accounts, invitations, sessions
-from holdfast.web.security import COOKIE, HEADERS
+from holdfast.web.security import HEADERS, cookie_name
 from holdfast.web.site import RateLimit
 
 LOGIN = {"name": "owner", "password": web_site.PASSWORD}
@@ -29,7 +33,7 @@ def test_logging_in_and_out(site):
     assert client.post("/logout", data={"csrf": csrf}).status_code == 303
     assert client.get("/").status_code == 303
     old = site.anonymous()
-    old.cookies.set(COOKIE, cookie.split("=")[1].split(";")[0])
+    old.cookies.set(web_site.COOKIE, cookie.split("=")[1].split(";")[0])
     assert old.get("/").status_code == 303
 
 
@@ -73,6 +77,28 @@ def test_who_is_disabled_is_out_at_once_and_the_last_owner_stays(site):
     assert owner.get("/people").status_code == 200
 
 
+def test_the_invitations_of_a_disabled_owner_are_void(url):
+    store = AccountStore(Database(url), hasher=web_site.QUICK)
+    for name in ("anna", "ben"):
+        store.create(name, web_site.PASSWORD, "owner")
+    theirs, mine = store.invite("owner", "ben"), store.invite("viewer", "anna")
+    store.disable("ben")
+    assert store.invitation(theirs) is None
+    with pytest.raises(HoldfastError, match="has been used"):
+        store.accept(theirs, "ben2", web_site.PASSWORD)
+    assert store.invitation(mine) is not None
+
+
+def test_the_first_owner_voids_the_links_of_earlier_starts(url):
+    store = AccountStore(Database(url), hasher=web_site.QUICK)
+    links = [store.invite("owner", SERVER) for _ in range(3)]
+    assert store.accept(links[1], "anna", web_site.PASSWORD).role == "owner"
+    assert [store.invitation(link) for link in links] == [None] * 3
+    later = store.invite("labeller", SERVER)
+    store.create("ben", web_site.PASSWORD, "owner")
+    assert store.invitation(later) is not None
+
+
 def test_brute_force_has_to_wait(sqlite_site):
     client = sqlite_site.anonymous()
     for _ in range(5):
@@ -87,11 +113,57 @@ def test_the_limit_counts_by_place_and_by_name_and_ends():
     now = [0.0]
     limit = RateLimit(lambda: now[0])
     for n in range(5):
-        limit.failed(f"from {n}", "as anna")
-    assert limit.wait("from 9", "as anna") == 60.0
-    assert limit.wait("from 9", "as ben") == 0.0
+        assert limit.begin(f"from {n}", "as anna") == 0.0
+    assert limit.begin("from 9", "as anna") == 60.0
+    assert limit.begin("from 9", "as ben") == 0.0
     now[0] = 61.0
-    assert limit.wait("from 9", "as anna") == 0.0
+    assert limit.begin("from 9", "as anna") == 0.0
+
+
+def test_right_passwords_are_not_limited(sqlite_site):
+    for _ in range(8):
+        assert sqlite_site.anonymous().post("/login", data=LOGIN).status_code == 303
+
+
+def test_guesses_at_the_same_time_are_limited_too(sqlite_site, monkeypatch):
+    checked, together = [], threading.Barrier(5)
+
+    def slowly(name, password):
+        checked.append(password)
+        together.wait(20)  # the first five are all under way before any of them has failed
+
+    monkeypatch.setattr(sqlite_site.site.accounts, "check_password", slowly)
+
+    def guess(n):
+        return sqlite_site.anonymous().post("/login", data={"name": "owner", "password": f"guess {n}"}).status_code
+
+    with ThreadPoolExecutor(20) as pool:
+        codes = list(pool.map(guess, range(20)))
+    assert len(checked) == 5
+    assert sorted(codes) == [401] * 5 + [429] * 15
+
+
+def test_a_forwarding_header_does_not_make_another_place_of_one():
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(scope["client"])
+
+    config = server_config(app)
+    config.load()
+    headers = [(b"x-forwarded-for", b"203.0.113.7"), (b"x-forwarded-proto", b"https")]
+    scope = {"type": "http", "scheme": "http", "headers": headers, "client": ("127.0.0.1", 50000)}
+    asyncio.run(config.loaded_app(scope, None, None))
+    assert seen == [("127.0.0.1", 50000)]
+
+
+def test_behind_a_proxy_with_tls_cookies_and_links_are_for_https(sqlite_site):
+    origin = {"Origin": web_site.BASE.replace("http:", "https:")}
+    reply = sqlite_site.anonymous().post("/login", data=LOGIN, headers=origin)
+    assert "; Secure" in reply.headers["set-cookie"]
+    form = sqlite_site.form("owner", role="viewer")
+    page = sqlite_site.as_role("owner").post("/people/invite", data=form, headers=origin)
+    assert "https://127.0.0.1:8712/join/" in page.text
 
 
 FORGED = ["", "x", "0" * 64, "../../etc/passwd", "' OR 1=1 --", "é", "x" * 5000]
@@ -101,7 +173,7 @@ FORGED = ["", "x", "0" * 64, "../../etc/passwd", "' OR 1=1 --", "é", "x" * 5000
 def test_a_forged_session_is_nobody(site, token):
     header = {"Authorization": f"Bearer {token}".encode()}
     assert site.anonymous().get("/api/v1/me", headers=header).status_code == 401
-    assert site.anonymous().get("/", headers={"Cookie": f"{COOKIE}={token}".encode()}).status_code == 303
+    assert site.anonymous().get("/", headers={"Cookie": f"{web_site.COOKIE}={token}".encode()}).status_code == 303
 
 
 def test_the_hash_in_the_database_is_no_session(site):
@@ -140,6 +212,7 @@ def test_sessions_and_invitations_end(url):
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],
@@ -179,7 +252,7 @@ def test_a_replayed_answer_changes_nothing(site):
     assert site.site.store.counts().labels == 1
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.168.0.7:8712", ""])
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.168.0.7:8712", "", "[", "[::1"])
 def test_a_local_server_answers_to_local_names_only(sqlite_site, host):
     assert sqlite_site.as_role("owner").get("/", headers={"Host": host}).status_code == 400
     assert sqlite_site.as_role("owner").get("/", headers={"Host": "localhost:8712"}).status_code == 200
@@ -197,6 +270,42 @@ def test_every_answer_has_its_headers(sqlite_site):
 def test_too_large_a_body_is_refused(sqlite_site):
     reply = sqlite_site.as_role("labeller").post("/label/answer", content=b"x" * 300_000)
     assert reply.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/login", "application/x-www-form-urlencoded"), ("/api/v1/session", "application/json")],
+)
+def test_too_large_a_body_in_chunks_is_refused_before_it_has_all_arrived(sqlite_site, path, kind):
+    # Asked of the application itself: the test client reads a whole body before it sends any.
+    sent, given = [], 0
+
+    async def receive():
+        nonlocal given
+        given += 1
+        return {"type": "http.request", "body": b"x" * 65536, "more_body": given < 1000}
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1:8712"), (b"content-type", kind.encode()), (b"transfer-encoding", b"chunked")]
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
+        "scheme": "http", "http_version": "1.1", "headers": headers, "server": ("127.0.0.1", 8712),
+        "client": ("127.0.0.1", 50000),
+    }  # fmt: skip
+    asyncio.run(sqlite_site.app(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert given < 10
+
+
+def test_a_session_of_another_server_on_the_machine_is_left_alone(sqlite_site):
+    client = sqlite_site.anonymous()
+    client.cookies.set(cookie_name(8713), "the other server's")
+    reply = client.post("/login", data=LOGIN)
+    assert reply.headers["set-cookie"].startswith(f"{web_site.COOKIE}=")
+    assert client.get("/").status_code == 200
+    assert client.cookies[cookie_name(8713)] == "the other server's"
 
 
 def test_static_files_are_these_and_no_others(sqlite_site):

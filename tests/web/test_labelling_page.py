@@ -32,10 +32,25 @@ def test_an_answer_brings_the_next_pair_and_what_the_ensemble_thought(site):
     fields = fields_of(client.get("/label").text)
     reply = client.post("/label/answer", data={**fields, "said": "left", "seconds": "4.5"}, headers=FRAGMENT).text
     assert "Your last answer: answer 1" in reply
-    assert re.search(r"<b>(75|25)%</b>", reply)
-    assert "reference" in reply
+    assert "reference" not in reply  # who does not look may still take the answer back
+    look = site.form("labeller", submission=fields["submission"])
+    told = client.post("/label/reveal", data=look).text
+    assert re.search(r"<b>(75|25)%</b>", told)
+    assert "reference" in told
     assert "you have answered <b>1</b>" in reply
     assert 'id="answer"' in reply
+
+
+def test_nothing_stands_behind_a_skip(site):
+    web_site.ask(site.site, web_site.pairs(2))
+    client = site.as_role("labeller")
+    fields = fields_of(client.get("/label").text)
+    reply = client.post("/label/answer", data={**fields, "said": "skip"}, headers=FRAGMENT).text
+    assert "You have skipped the last pair." in reply
+    assert 'id="reveal"' not in reply
+    told = client.post("/label/reveal", data=site.form("labeller", submission=fields["submission"])).text
+    assert "not behind a skip" in told
+    assert "reference" not in told
 
 
 def test_progress_says_what_the_run_waits_for(site):

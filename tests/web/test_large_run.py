@@ -17,7 +17,7 @@ from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.queue import LabelQueue
 from holdfast.preferences.store import PreferenceStore
 from holdfast.track.registry import REGISTRY
-from holdfast.web.security import COOKIE
+from holdfast.web.security import cookie_name
 
 pytestmark = pytest.mark.slow
 STEPS, PER_ROUND, LABELS = 20_000, 10, 200_000
@@ -87,7 +87,7 @@ def test_a_large_run_is_there_at_once(tmp_path, sqlite_url, capsys):
     with served.serving(run.path) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         context = browser.new_context()
-        context.add_cookies([{"name": COOKIE, "value": tokens["anna"], "url": server.address}])
+        context.add_cookies([{"name": cookie_name(server.port), "value": tokens["anna"], "url": server.address}])
         page = context.new_page()
         page.set_default_timeout(120_000)
         page.goto(server.address + "/")

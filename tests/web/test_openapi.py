@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 import served
 import web_site
+from holdfast.preferences import Choice
 
 pytestmark = pytest.mark.slow
 EXAMPLES = 40
@@ -28,7 +29,7 @@ OPERATIONS = (
     "GET /api/v1/me", "POST /api/v1/session", "POST /api/v1/next", "POST /api/v1/answers", "POST /api/v1/undo",
     "POST /api/v1/remarks", "GET /api/v1/progress", "GET /api/v1/run", "GET /api/v1/metrics", "GET /api/v1/events",
     "GET /api/v1/quality", "GET /api/v1/requests", "POST /api/v1/requests", "DELETE /api/v1/requests/{number}",
-    "POST /api/v1/invitations", "DELETE /api/v1/session",
+    "POST /api/v1/invitations", "DELETE /api/v1/session", "POST /api/v1/answers/{id}/reveal",
 )  # fmt: skip
 
 
@@ -83,6 +84,22 @@ def test_the_description_names_every_route_of_the_api(served_site):
     assert json.dumps(description)
 
 
+def test_a_check_item_looks_like_any_other_pair(tmp_path, sqlite_url):
+    settings = {"people.check_share": "0.5", "people.overlap": "0.0"}
+    with web_site.opened(tmp_path / "run", sqlite_url, **settings) as opened:
+        check, *others = web_site.pairs(3)
+        opened.site.store.add_comparisons([check])
+        opened.site.queue.put_checks([(check, Choice.A)])
+        web_site.ask(opened.site, others, "training")
+        client, who = opened.anonymous(), opened.bearer("labeller")
+        pair = client.post("/api/v1/next", headers=who).json()
+        done = client.post(
+            "/api/v1/answers", json={"id": "first-one", "lease": pair["lease"], "said": "tie"}, headers=who
+        ).json()
+        assert done["next"]["prompt"] == check.prompt
+        assert done["next"]["purpose"] == pair["purpose"] == "training"
+
+
 def test_a_program_can_do_all_that_a_person_can(served_site):
     client = served_site.anonymous()
     name = {"name": "labeller", "password": web_site.PASSWORD}
@@ -93,11 +110,17 @@ def test_a_program_can_do_all_that_a_person_can(served_site):
     answer = {"id": "program-0001", "lease": pair["lease"], "said": "right", "seconds": 3.5}
     done = client.post("/api/v1/answers", json=answer, headers=who).json()
     assert (done["stored"], done["again"]) == (True, False)
-    assert {done["left_version"], done["right_version"]} == {"round-0001", "reference"}
+    assert not {"claim_left", "left_version", "right_version"} & set(done)
     again = client.post("/api/v1/answers", json=answer, headers=who).json()
     assert again["again"] is True
     assert client.get("/api/v1/progress", headers=who).json()["mine"] >= 1
-    assert client.post("/api/v1/undo", headers=who).json()["prompt"] == pair["prompt"]
+    undone = client.post("/api/v1/undo", headers=who).json()
+    assert undone["prompt"] == pair["prompt"]
+    again = {"id": "program-0003", "lease": undone["lease"], "said": "left"}
+    assert client.post("/api/v1/answers", json=again, headers=who).status_code == 200
+    told = client.post("/api/v1/answers/program-0003/reveal", headers=who).json()
+    assert {told["left_version"], told["right_version"]} == {"round-0001", "reference"}
+    assert client.post("/api/v1/undo", headers=who).status_code == 409
     remark = {"id": "program-0002", "lease": done["next"]["lease"], "kind": "note", "text": "fine"}
     assert client.post("/api/v1/remarks", json=remark, headers=who).status_code == 204
     assert client.delete("/api/v1/session", headers=who).status_code == 204

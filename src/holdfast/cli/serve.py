@@ -66,6 +66,7 @@ def listen(args: argparse.Namespace, site: Any) -> int:
 
     import uvicorn
 
+    from holdfast.preferences.accounts import SERVER
     from holdfast.web.app import create_app
 
     family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
@@ -82,17 +83,25 @@ def listen(args: argparse.Namespace, site: Any) -> int:
     address = f"http://{shown}:{listener.getsockname()[1]}"
     print(f"serving {site.run.path} at {address}", flush=True)
     if not site.accounts.any():
-        print(f"no account yet; make yourself the owner:  {address}/join/{site.accounts.invite('owner', 'the server')}")
+        print(f"no account yet; make yourself the owner:  {address}/join/{site.accounts.invite('owner', SERVER)}")
     elif args.invite:
-        print(f"invitation for one {args.invite}:  {address}/join/{site.accounts.invite(args.invite, 'the server')}")
+        print(f"invitation for one {args.invite}:  {address}/join/{site.accounts.invite(args.invite, SERVER)}")
     sys.stdout.flush()
     # While a long run is being read and drawn, visitors get their turn more often.
     sys.setswitchinterval(0.001)
-    config = uvicorn.Config(
-        create_app(site), log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
-    )
-    uvicorn.Server(config).run([listener])
+    uvicorn.Server(server_config(create_app(site))).run([listener])
     return 0
+
+
+def server_config(app: Any) -> Any:
+    """How uvicorn serves the application."""
+    import uvicorn
+
+    # Anybody can write a forwarding header: with a new address in each try nobody would ever have to wait.
+    return uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3,
+        proxy_headers=False,
+    )  # fmt: skip
 
 
 def password_for(name: str) -> str:

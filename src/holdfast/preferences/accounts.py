@@ -17,12 +17,14 @@ from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from holdfast.errors import HoldfastError
 from holdfast.preferences.database import Database
+from holdfast.preferences.leaving import drop_unanswerable, free_leases
 from holdfast.preferences.people_schema import accounts, invitations, sessions
 
 Role = Literal["owner", "labeller", "viewer"]
 
 SESSION_SECONDS = 14 * 24 * 3600.0
 INVITATION_SECONDS = 7 * 24 * 3600.0
+SERVER = "the server"  # who makes the first invitation; no person can have a name with a space
 SHORTEST_PASSWORD = 10
 LONGEST_PASSWORD = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,59}")
@@ -72,9 +74,8 @@ class AccountStore:
 
     def any(self) -> bool:
         """Whether there is an account that may log in as an owner."""
-        query = select(accounts.c.id).where(accounts.c.role == "owner", accounts.c.disabled_at.is_(None)).limit(1)
         with self._database.read() as connection:
-            return connection.execute(query).first() is not None
+            return connection.execute(_owners().limit(1)).first() is not None
 
     def all(self) -> list[Account]:
         """Everybody, by name."""
@@ -88,7 +89,10 @@ class AccountStore:
             return self._insert(connection, name, hashed, role)
 
     def disable(self, name: str) -> None:
-        """Shut somebody out; what they have labelled stays, and so does their name. The last owner stays in."""
+        """Shut somebody out, with the links they have made; what they hold goes to others.
+
+        What they have labelled stays, and so does their name. The last owner stays in.
+        """
         with self._database.write() as connection:
             active = accounts.c.disabled_at.is_(None)
             row = connection.execute(select(accounts).where(accounts.c.name == name, active)).first()
@@ -99,6 +103,9 @@ class AccountStore:
                 raise HoldfastError("The last owner cannot be disabled; make another owner first.")
             connection.execute(update(accounts).where(accounts.c.id == row.id).values(disabled_at=self._clock()))
             connection.execute(delete(sessions).where(sessions.c.account_id == row.id))
+            _void_invitations(connection, name)
+            free_leases(connection, name)
+            drop_unanswerable(connection)
 
     def check_password(self, name: str, password: str) -> Account | None:
         """The account, if name and password are right and it is not disabled."""
@@ -158,10 +165,9 @@ class AccountStore:
             row = connection.execute(self._open_invitation(token)).first()
             if row is None:
                 raise HoldfastError("This invitation has been used or is too old; ask for another one.")
-            account = self._insert(connection, name, hashed, row.role)
             used = update(invitations).where(invitations.c.token == row.token)
             connection.execute(used.values(used_at=self._clock(), used_by=name))
-        return account
+            return self._insert(connection, name, hashed, row.role)
 
     def _open_invitation(self, token: str) -> Select[Any]:
         query = select(invitations).where(invitations.c.token == _digest(token), invitations.c.used_at.is_(None))
@@ -181,9 +187,21 @@ class AccountStore:
     def _insert(self, connection: Connection, name: str, hashed: str, role: Role) -> Account:
         if connection.execute(select(accounts.c.id).where(accounts.c.name == name)).first():
             raise HoldfastError(f"The name {name} is taken; choose another.")
+        if role == "owner" and connection.execute(_owners()).first() is None:
+            # Every start without an account has printed a link; one owner is enough to make further ones.
+            _void_invitations(connection, SERVER)
         row = {"name": name, "role": role, "password": hashed, "created_at": self._clock()}
         found = connection.execute(insert(accounts).values(row).returning(accounts.c.id)).scalar_one()
         return Account(int(found), name, role)
+
+
+def _owners() -> Select[Any]:
+    return select(accounts.c.id).where(accounts.c.role == "owner", accounts.c.disabled_at.is_(None))
+
+
+def _void_invitations(connection: Connection, made_by: str) -> None:
+    """Links that nobody has used yet lead nowhere from now on."""
+    connection.execute(delete(invitations).where(invitations.c.made_by == made_by, invitations.c.used_at.is_(None)))
 
 
 def _account(row: Any) -> Account:

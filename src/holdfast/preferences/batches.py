@@ -9,6 +9,8 @@ from sqlalchemy import Connection, exists, func, select
 
 from holdfast.preferences.people_schema import queue, submissions
 
+LATE = 2  # the rank of what no run waits for any more, behind all others
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -27,10 +29,11 @@ class Batch:
 
 
 def unfinished(run: str) -> Any:
-    """The batches of a run that have something open, as a condition."""
+    """The batches of a run that have something open and are not closed, as a condition."""
     names = select(queue.c.batch).where(
-        queue.c.run == run, queue.c.state.in_(("open", "leased")), queue.c.slot == 0, queue.c.purpose != "check"
-    )
+        queue.c.run == run, queue.c.state.in_(("open", "leased")), queue.c.slot == 0, queue.c.purpose != "check",
+        queue.c.rank < LATE,
+    )  # fmt: skip
     return queue.c.batch.in_(names.distinct())
 
 

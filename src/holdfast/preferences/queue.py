@@ -1,6 +1,6 @@
 """The queue of questions that people answer: who gets which, for how long, and what they said.
 
-    put -> next (a lease) -> submit -> label            a comparison has a slot for each opinion that is wanted
+    put -> next (a lease) -> submit -> label -> reveal   a comparison has a slot for each opinion that is wanted
                     \\-> skip, undo, note, flag
 
 Everything that changes something is one transaction, alone in writing: a slot is never leased twice, and a label is
@@ -21,9 +21,10 @@ from sqlalchemy import Connection, and_, exists, func, insert, or_, select, upda
 from holdfast.config.schema import PeopleConfig
 from holdfast.errors import HoldfastError
 from holdfast.preferences import reading
-from holdfast.preferences.batches import Batch, read_batches, unfinished
+from holdfast.preferences.batches import LATE, Batch, read_batches, unfinished
 from holdfast.preferences.database import Database
-from holdfast.preferences.people_schema import accounts, checks, queue, remarks, submissions
+from holdfast.preferences.leaving import FREE, able_people, standing_skips
+from holdfast.preferences.people_schema import checks, queue, remarks, submissions
 from holdfast.preferences.reading import Decoder, select_in
 from holdfast.preferences.schema import comparisons
 from holdfast.preferences.store import insert_labels, withdraw_label
@@ -60,20 +61,21 @@ class Lease:
 
 @dataclass(frozen=True)
 class Submitted:
-    """What was stored of an answer, and what the ensemble had thought of it; `again` if it was there already."""
+    """What was stored of an answer; `again` if it was there already."""
 
     id: str
     comparison_id: str
     answer: str
     swapped: bool
-    claim: float | None
-    versions: tuple[str, str]
     again: bool = False
 
-    @property
-    def claim_left(self) -> float | None:
-        """The ensemble's probability of the left side."""
-        return None if self.claim is None else 1.0 - self.claim if self.swapped else self.claim
+
+@dataclass(frozen=True)
+class Revealed:
+    """What stood behind a pair: the ensemble's probability of the left side, and who wrote left and right."""
+
+    claim_left: float | None
+    versions: tuple[str, str]
 
 
 class LabelQueue:
@@ -117,7 +119,7 @@ class LabelQueue:
             return next(iter(read_batches(connection, self.run, queue.c.batch == name)), None)
 
     def waiting(self) -> list[Batch]:
-        """The batches that have something open, the most urgent first."""
+        """The batches that the run waits for, the most urgent first."""
         with self._database.read() as connection:
             return read_batches(connection, self.run, unfinished(self.run))
 
@@ -125,7 +127,7 @@ class LabelQueue:
         """The run goes on: what is still open of a batch is no longer urgent, but an answer is welcome."""
         late = update(queue).where(queue.c.run == self.run, queue.c.batch == batch, queue.c.state != "done")
         with self._database.write() as connection:
-            connection.execute(late.values(rank=max(RANKS.values()) + 1))
+            connection.execute(late.values(rank=LATE))
 
     def put_checks(self, items: Sequence[tuple[Comparison, Choice]]) -> None:
         """Comparisons whose answer is known, to see who gives it; they are mixed in and never train."""
@@ -170,7 +172,7 @@ class LabelQueue:
             if known := connection.execute(select(submissions).where(submissions.c.id == submission_id)).first():
                 if (known.labeller, known.lease) != (labeller, lease) or known.answer != _side(said, known.swapped):
                     raise Conflict("Another answer has this id already; send it with an id of its own.")
-                return self._submitted(connection, known, again=True)
+                return _submitted(known, again=True)
             row = connection.execute(
                 select(queue).where(queue.c.lease == lease, queue.c.holder == labeller, queue.c.run == self.run)
             ).first()
@@ -190,19 +192,35 @@ class LabelQueue:
             connection.execute(insert(submissions), entry)
             self._settle(connection, row, answer)
             stored = connection.execute(select(submissions).where(submissions.c.id == submission_id)).one()
-            return self._submitted(connection, stored)
+            return _submitted(stored)
+
+    def reveal(self, submission_id: str, labeller: str) -> Revealed:
+        """What the ensemble thought of a pair, and who wrote it; the answer stands from then on.
+
+        Otherwise somebody could look, take the answer back and give one that is no longer blind.
+        """
+        asked = (submissions.c.id == submission_id, submissions.c.labeller == labeller, submissions.c.run == self.run)
+        with self._database.write() as connection:
+            row = connection.execute(select(submissions).where(*asked)).first()
+            if row is None or row.answer == "skip" or row.undone_at is not None:
+                raise Conflict("Only what stood behind an answer of yours can be shown, not behind a skip.")
+            # An answered slot keeps its lease for as long as the answer may be taken back.
+            connection.execute(update(queue).where(*_key(row.comparison_id, row.slot)).values(lease=None))
+            return self._revealed(connection, row)
 
     def undo(self, labeller: str) -> Lease | None:
-        """Take back a person's last answer or skip and lease its pair to them again; None if there is nothing."""
+        """Take back a person's last answer or skip and lease its pair to them again; None if there is nothing.
+
+        A skipped pair that somebody else has taken up is passed over. An answer that was looked behind stands.
+        """
         now = self._clock()
-        mine = (submissions.c.labeller == labeller, submissions.c.run == self.run, submissions.c.undone_at.is_(None))
         with self._database.write() as connection:
-            last = connection.execute(select(submissions).where(*mine).order_by(submissions.c.seq.desc())).first()
+            last = self._last(connection, labeller)
             if last is None:
                 return None
             slot = connection.execute(select(queue).where(*_key(last.comparison_id, last.slot))).one()
-            if slot.holder not in (None, labeller) and slot.state in ("leased", "done"):
-                raise Conflict("What you skipped is with somebody else now, so it cannot be taken back.")
+            if last.answer != "skip" and slot.lease is None:
+                raise Conflict("You have seen what stood behind your last answer, so it can no longer be taken back.")
             connection.execute(update(submissions).where(submissions.c.seq == last.seq).values(undone_at=now))
             if last.answer != "skip" and last.purpose != "check":
                 withdraw_label(connection, last.comparison_id, labeller)
@@ -244,6 +262,14 @@ class LabelQueue:
             return int(connection.execute(query).scalar_one())
 
     # ---- parts
+
+    def _last(self, connection: Connection, labeller: str) -> Any:
+        """A person's last answer or skip that is theirs to take back."""
+        mine = (submissions.c.labeller == labeller, submissions.c.run == self.run, submissions.c.undone_at.is_(None))
+        slot = and_(queue.c.comparison_id == submissions.c.comparison_id, queue.c.slot == submissions.c.slot)
+        elsewhere = exists().where(slot, queue.c.holder != labeller, queue.c.state.in_(("leased", "done")))
+        query = select(submissions).where(*mine, ~elsewhere).order_by(submissions.c.seq.desc()).limit(1)
+        return connection.execute(query).first()
 
     def _held(self, connection: Connection, labeller: str, now: float) -> Any:
         """What a person holds, the newest first: an undone pair comes before the one it interrupted."""
@@ -303,14 +329,9 @@ class LabelQueue:
         if answer != "skip" or row.purpose == "check":
             connection.execute(slot.values(state="done"))
             return
-        connection.execute(slot.values(state="open", holder=None, lease=None, swapped=None, expires_at=None))
-        skips = select(func.count(func.distinct(submissions.c.labeller))).where(
-            submissions.c.comparison_id == row.comparison_id, submissions.c.answer == "skip",
-            submissions.c.undone_at.is_(None),
-        )  # fmt: skip
-        able = select(func.count()).where(accounts.c.role.in_(("owner", "labeller")), accounts.c.disabled_at.is_(None))
-        enough = min(self._config.skips, max(1, connection.execute(able).scalar_one()))
-        if connection.execute(skips).scalar_one() >= enough:
+        connection.execute(slot.values(FREE))
+        enough = min(self._config.skips, able_people(connection))
+        if connection.execute(select(standing_skips(row.comparison_id))).scalar_one() >= enough:
             left = update(queue).where(queue.c.comparison_id == row.comparison_id, queue.c.state == "open")
             connection.execute(left.values(state="dropped"))
 
@@ -327,13 +348,17 @@ class LabelQueue:
         flagged = bool(flags) and flags[-1] == "flag"
         return Lease(lease, comparison, row.purpose, swapped, until, flagged, notes[-1] if notes else "")
 
-    def _submitted(self, connection: Connection, row: Any, again: bool = False) -> Submitted:
-        slot = connection.execute(select(queue.c.claim).where(*_key(row.comparison_id, row.slot))).one()
+    def _revealed(self, connection: Connection, row: Any) -> Revealed:
+        claim = connection.execute(select(queue.c.claim).where(*_key(row.comparison_id, row.slot))).scalar_one()
         query = reading.comparison_query().where(comparisons.c.id == row.comparison_id)
         item = Decoder().comparison(connection.execute(query).one())
         sides = (item.b, item.a) if row.swapped else (item.a, item.b)
         versions = (sides[0].provenance.policy_version, sides[1].provenance.policy_version)
-        return Submitted(row.id, row.comparison_id, row.answer, row.swapped, slot.claim, versions, again)
+        return Revealed(None if claim is None else 1.0 - claim if row.swapped else claim, versions)
+
+
+def _submitted(row: Any, again: bool = False) -> Submitted:
+    return Submitted(row.id, row.comparison_id, row.answer, row.swapped, again)
 
 
 def _key(comparison_id: str, slot: int) -> tuple[Any, Any]:

@@ -20,7 +20,8 @@ from holdfast.web.security import Anyone, Labelling, Owning, Refused, TheSite, W
 
 router = APIRouter(prefix="/api/v1")
 
-KEY = Annotated[str, Field(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")]
+KEY_PATTERN = r"^[A-Za-z0-9_.:-]+$"
+KEY = Annotated[str, Field(min_length=8, max_length=64, pattern=KEY_PATTERN)]
 
 
 class Problem(BaseModel):
@@ -55,7 +56,7 @@ class PairOut(BaseModel):
     """A pair to answer. `left` and `right` are shuffled; where they come from is not said."""
 
     lease: str
-    purpose: Literal["audit", "training", "check"]
+    purpose: Literal["audit", "training"]
     prompt: Any = Field(description="A text, or a list of {role, content} messages.")
     left: str
     right: str
@@ -77,10 +78,13 @@ class AnswerOut(BaseModel):
     id: str
     stored: Literal[True] = True
     again: bool = Field(description="Whether it was there already.")
+    next: PairOut | None
+
+
+class RevealOut(BaseModel):
     claim_left: float | None = Field(description="The ensemble's probability that the left one is preferred.")
     left_version: str
     right_version: str
-    next: PairOut | None
 
 
 class RemarkIn(Strict):
@@ -173,8 +177,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 def pair_out(lease: Lease) -> PairOut:
     shown = lease.shown
+    # Who could tell a check item would take more care with it than with others.
+    purpose = "audit" if lease.purpose == "audit" else "training"
     return PairOut.model_construct(
-        lease=lease.token, purpose=lease.purpose, prompt=prompt_json(shown.prompt), left=shown.a.text,
+        lease=lease.token, purpose=purpose, prompt=prompt_json(shown.prompt), left=shown.a.text,
         right=shown.b.text, left_finished=shown.a.finished, right_finished=shown.b.finished,
         expires_at=lease.expires_at, flagged=lease.flagged, note=lease.note,
     )  # fmt: skip
@@ -218,15 +224,21 @@ def take_next(visitor: Labelling, site: TheSite) -> PairOut | None:
 def answer(visitor: Labelling, site: TheSite, given: AnswerIn) -> AnswerOut:
     """Store an answer. When this returns, the label survives a crash."""
     done = site.queue.submit(given.id, visitor.name, given.lease, given.said, given.seconds)
-    return AnswerOut(
-        id=done.id, again=done.again, claim_left=done.claim_left, left_version=done.versions[0],
-        right_version=done.versions[1], next=next_of(site.queue, visitor.name),
-    )  # fmt: skip
+    return AnswerOut(id=done.id, again=done.again, next=next_of(site.queue, visitor.name))
+
+
+@router.post("/answers/{id}/reveal", responses=PROBLEMS, tags=["labelling"])
+def reveal(
+    visitor: Labelling, site: TheSite, id: Annotated[str, Path(max_length=64, pattern=KEY_PATTERN)]
+) -> RevealOut:
+    """What stood behind a pair that you have answered. The answer can then no longer be taken back."""
+    found = site.queue.reveal(id, visitor.name)
+    return RevealOut(claim_left=found.claim_left, left_version=found.versions[0], right_version=found.versions[1])
 
 
 @router.post("/undo", responses=PROBLEMS, tags=["labelling"])
 def undo(visitor: Labelling, site: TheSite) -> PairOut | None:
-    """Take back your last answer; its pair is yours again. Null where there is nothing to take back."""
+    """Take back your last answer or skip, unless it was revealed; its pair is yours again. Null where there is none."""
     lease = site.queue.undo(visitor.name)
     return None if lease is None else pair_out(lease)
 

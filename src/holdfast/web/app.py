@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
@@ -19,6 +20,8 @@ from holdfast.web.pages import asset_response, refusal, wants_json
 from holdfast.web.security import HEADERS, LARGEST_BODY, SAFE, Refused, check_host
 from holdfast.web.site import Site
 
+TOO_MUCH = "That is too much at once."
+WORDS = {404: "There is nothing here.", 405: "This cannot be done here.", 413: TOO_MUCH}
 PARTS = (entering, labelling, dashboard, browsing, comparing, owning, api_page, api)
 
 
@@ -49,9 +52,31 @@ def create_app(site: Site) -> FastAPI:
     app.add_exception_handler(HoldfastError, _bad)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_middleware(BodyLimit)
     app.middleware("http")(_guarded)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)
     return app
+
+
+class BodyLimit:
+    """Counts a body as it arrives: one that is sent in chunks does not say how long it will be."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived = 0
+
+        async def counted() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            if arrived > LARGEST_BODY:
+                # Of this kind, since reading a form or JSON takes any other error for a body that is malformed.
+                raise HTTPException(413)
+            return message
+
+        await self._app(scope, counted, send)
 
 
 async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -60,7 +85,7 @@ async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Re
         check_host(request.app.state.site, request.headers)
         length = request.headers.get("content-length", "0")
         if request.method not in SAFE and (not length.isdigit() or int(length) > LARGEST_BODY):
-            raise Refused(413, "That is too much at once.")
+            raise Refused(413, TOO_MUCH)
         response = await call_next(request)
     except Refused as error:
         response = JSONResponse({"detail": error.words}, error.status)
@@ -101,8 +126,7 @@ def _bad(request: Request, error: Exception) -> Response:
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = {404: "There is nothing here.", 405: "This cannot be done here."}.get(error.status_code, str(error.detail))
-    response = _answer(request, error.status_code, words)
+    response = _answer(request, error.status_code, WORDS.get(error.status_code, str(error.detail)))
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response

@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 from holdfast.errors import HoldfastError
 from holdfast.preferences.accounts import SESSION_SECONDS, Account
 from holdfast.web.pages import page
-from holdfast.web.security import COOKIE, AnyoneForm, Refused, TheSite, check_origin, visitor_of
+from holdfast.web.security import AnyoneForm, Refused, TheSite, check_origin, cookie_of, scheme_of, visitor_of
 from holdfast.web.site import Site
 
 router = APIRouter(include_in_schema=False)
@@ -37,19 +37,19 @@ def login(request: Request, site: TheSite, name: Field = "", password: Field = "
 def check_login(request: Request, site: Site, name: str, password: str) -> Account | None:
     """The account, None if name and password are wrong; too many wrong ones have to wait."""
     keys = (f"from {request.client.host if request.client else ''}", f"as {name[:200]}")
-    if wait := site.logins.wait(*keys):
+    if wait := site.logins.begin(*keys):
         raise Refused(429, f"Too many tries; wait {wait:.0f} seconds.", wait)
     account = site.accounts.check_password(name, password)
-    if account is None:
-        site.logins.failed(*keys)
+    if account is not None:
+        site.logins.succeeded(*keys)
     return account
 
 
 @router.post("/logout")
-def logout(visitor: AnyoneForm, site: TheSite) -> Response:
+def logout(request: Request, visitor: AnyoneForm, site: TheSite) -> Response:
     site.accounts.close_session(visitor.token)
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE)
+    response.delete_cookie(cookie_of(request))
     return response
 
 
@@ -81,8 +81,8 @@ def welcome(request: Request, site: Site, account: Account) -> Response:
     token, _ = site.accounts.open_session(account)
     response = RedirectResponse(home_of(account.role), 303)
     response.set_cookie(
-        COOKIE, token, max_age=int(SESSION_SECONDS), httponly=True, samesite="strict",
-        secure=request.url.scheme == "https",
+        cookie_of(request), token, max_age=int(SESSION_SECONDS), httponly=True, samesite="strict",
+        secure=scheme_of(request) == "https",
     )  # fmt: skip
     return response
 

@@ -142,6 +142,16 @@ def answer(
     return HTMLResponse(item_of(site, visitor, site.queue.next(visitor.name), last, words))
 
 
+@router.post("/label/reveal")
+def reveal(visitor: LabellingForm, site: TheSite, submission: Token) -> Response:
+    """What stood behind a pair, for who has answered it and asks."""
+    try:
+        found, words = site.queue.reveal(submission, visitor.name), ""
+    except HoldfastError as error:
+        found, words = None, str(error)
+    return HTMLResponse(render("reveal.html", found=found, words=words))
+
+
 @router.post("/label/undo")
 def undo(visitor: LabellingForm, site: TheSite, x_fragment: Fragment = None) -> Response:
     words = ""

@@ -16,7 +16,7 @@ from holdfast.preferences.types import Comparison
 from holdfast.preferences.weighing import read_quality
 from holdfast.report.text import clip
 from holdfast.web.pages import page
-from holdfast.web.security import Owning, OwningForm, TheSite, Watching
+from holdfast.web.security import Owning, OwningForm, TheSite, Watching, scheme_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -101,7 +101,7 @@ def people(request: Request, visitor: Owning, site: TheSite) -> Response:
 def invite(request: Request, visitor: OwningForm, site: TheSite, role: Annotated[Role, Form()]) -> Response:
     """A link for one person. It is shown once; only its hash is kept."""
     token = site.accounts.invite(role, visitor.name)
-    link = f"{request.url.scheme}://{request.headers['host']}/join/{token}"
+    link = f"{scheme_of(request)}://{request.headers['host']}/join/{token}"
     return page(request, "people.html", visitor, accounts=site.accounts.all(), link=link, role=role)
 
 

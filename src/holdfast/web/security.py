@@ -14,7 +14,6 @@ from starlette.datastructures import Headers
 from holdfast.preferences.accounts import Role, Session
 from holdfast.web.site import LOOPBACK, Site
 
-COOKIE = "holdfast_session"
 SAFE = ("GET", "HEAD", "OPTIONS")
 LARGEST_BODY = 256 * 1024
 
@@ -68,28 +67,59 @@ def site_of(request: Request) -> Site:
     return site
 
 
+def cookie_name(port: int | None) -> str:
+    """The session's cookie: browsers send cookies to every port of a machine, so each server has a name of its own."""
+    return f"holdfast_session_{port or 0}"
+
+
+def cookie_of(request: Request) -> str:
+    server = request.scope.get("server")
+    return cookie_name(server[1] if server else None)
+
+
 def visitor_of(request: Request) -> Visitor | None:
     """Whose session the request carries: in a cookie, or as a bearer token."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     bearer = kind.lower() == "bearer"
     if not bearer:
-        token = request.cookies.get(COOKIE, "")
+        token = request.cookies.get(cookie_of(request), "")
     session = site_of(request).accounts.session(token) if token else None
     return None if session is None else Visitor(session, token, bearer)
+
+
+def _netloc(address: str) -> str | None:
+    """Host and port of an address; None for one that is malformed."""
+    try:
+        return urlsplit(address).netloc
+    except ValueError:
+        return None
+
+
+def scheme_of(request: Request) -> str:
+    """http or https as the browser has it: behind a proxy with TLS the request itself arrives as plain HTTP."""
+    origin = request.headers.get("origin", "")
+    return "https" if origin.startswith("https://") else request.url.scheme
+
+
+def _hostname(host: str) -> str | None:
+    """The name in a Host header; None where there is none or it is malformed."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 def check_origin(headers: Headers) -> None:
     """Refuse what another site has a browser send."""
     site = headers.get("sec-fetch-site", "same-origin")
     origin = headers.get("origin")
-    if site not in ("same-origin", "none") or (origin and urlsplit(origin).netloc != headers.get("host", "")):
+    if site not in ("same-origin", "none") or (origin and _netloc(origin) != headers.get("host", "")):
         raise Refused(403, "This request came from another site.")
 
 
 def check_host(site: Site, headers: Headers) -> None:
     """On a local server refuse names that only point here, by which another site could read the pages."""
-    name = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    if site.is_local and name not in LOOPBACK:
+    if site.is_local and _hostname(headers.get("host", "")) not in LOOPBACK:
         raise Refused(400, "This server answers to localhost and 127.0.0.1 only.")
 
 

@@ -23,32 +23,43 @@ MOST_REMEMBERED = 10_000
 
 @dataclass
 class RateLimit:
-    """How often somebody has failed to log in within the last minute, by where they come from and by name."""
+    """How often somebody has tried to log in within the last minute, by where they come from and by name.
+
+    A try counts from before its password is checked, so that many at once are not checked all; a right one is
+    taken off the count again.
+    """
 
     clock: Callable[[], float] = time.monotonic
-    _failures: dict[str, list[float]] = field(default_factory=dict)
+    _tries: dict[str, list[float]] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def wait(self, *keys: str) -> float:
-        """Seconds until another try is allowed; 0 for now."""
+    def begin(self, *keys: str) -> float:
+        """Count a try and return 0; or, where there were too many, the seconds until another one is allowed."""
         now = self.clock()
         with self._guard:
             found = [self._recent(key, now) for key in keys]
             full = [times[-MOST_FAILURES] for times in found if len(times) >= MOST_FAILURES]
+            if not full:
+                self._count(keys, now)
         return max((first + WINDOW_SECONDS - now for first in full), default=0.0)
 
-    def failed(self, *keys: str) -> None:
-        now = self.clock()
+    def succeeded(self, *keys: str) -> None:
+        """Take the newest try off the count."""
         with self._guard:
-            if len(self._failures) > MOST_REMEMBERED:
-                self._failures = {key: times for key, times in self._failures.items() if self._recent(key, now)}
             for key in keys:
-                self._failures.setdefault(key, []).append(now)
+                if times := self._tries.get(key):
+                    times.pop()
+
+    def _count(self, keys: tuple[str, ...], now: float) -> None:
+        if len(self._tries) > MOST_REMEMBERED:
+            self._tries = {key: times for key in list(self._tries) if (times := self._recent(key, now))}
+        for key in keys:
+            self._tries.setdefault(key, []).append(now)
 
     def _recent(self, key: str, now: float) -> list[float]:
-        times = [at for at in self._failures.get(key, []) if now - at < WINDOW_SECONDS]
-        if key in self._failures:
-            self._failures[key] = times
+        times = [at for at in self._tries.get(key, []) if now - at < WINDOW_SECONDS]
+        if key in self._tries:
+            self._tries[key] = times
         return times
 
 

@@ -9,7 +9,6 @@
   let shownAt = performance.now();
   let busy = false;
   let differ = sessionStorage.getItem("differ") !== "off";
-  let look = sessionStorage.getItem("reveal") === "on";
 
   function prepare() {
     for (const one of pair.querySelectorAll(".scripted")) one.hidden = false;
@@ -18,14 +17,6 @@
     const sides = pair.querySelector(".sides");
     if (sides) sides.classList.toggle("marked", differ);
     pair.querySelector("#differ")?.setAttribute("aria-pressed", String(differ));
-    const reveal = pair.querySelector("#reveal");
-    if (reveal) {
-      reveal.open = look;
-      reveal.addEventListener("toggle", () => {
-        look = reveal.open;
-        sessionStorage.setItem("reveal", look ? "on" : "off");
-      });
-    }
   }
 
   function announce() {
@@ -50,6 +41,13 @@
       title.tabIndex = -1;
       title.focus({ preventScroll: true });
     }
+  }
+
+  // What stood behind the last answer appears in its place; everything else is the next pair.
+  function place(form, html) {
+    if (form.id !== "look") return show(html);
+    form.outerHTML = html;
+    pair.querySelector("#reveal summary")?.focus();
   }
 
   function tell(words) {
@@ -96,7 +94,7 @@
     let reply = note && await post(note, new URLSearchParams(new FormData(note)));
     if (!reply || reply.ok) reply = await post(form, body);
     if (reply.status === 401) return location.assign("/login");
-    if (reply.ok) show(await reply.text());
+    if (reply.ok) place(form, await reply.text());
     else tell("That was refused; load the page again.");
     busy = false;
     pair.removeAttribute("aria-busy");
