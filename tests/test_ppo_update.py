@@ -378,8 +378,8 @@ def test_the_critic_and_nobody_else_learns_faster_by_its_factor(critic: bool) ->
     before, before_judging = _weights(policy.lm), _weights(judging)
     ppo.update(_experience(policy, ppo), 0.1, 1e-3, _rng())
     # Adam's first step moves a weight by its learning rate, however large the gradient: 1e-3, and 5 times that.
-    policy_moves = max(float((p - before[name]).abs().max()) for name, p in policy.lm.named_parameters())
-    critic_moves = max(float((p - before_judging[name]).abs().max()) for name, p in judging.named_parameters())
+    policy_moves = max(float((p.detach() - before[name]).abs().max()) for name, p in policy.lm.named_parameters())
+    critic_moves = max(float((p.detach() - before_judging[name]).abs().max()) for name, p in judging.named_parameters())
     assert policy_moves == pytest.approx(1e-3, rel=1e-2)
     assert critic_moves == pytest.approx(5e-3, rel=1e-2)
 
