@@ -73,23 +73,23 @@ def routes_of(app):
     return found
 
 
-def test_every_route_is_in_the_table(sqlite_site):
-    assert sorted(routes_of(sqlite_site.app)) == sorted(ROUTES)
+def test_every_route_is_in_the_table(site):
+    assert sorted(routes_of(site.app)) == sorted(ROUTES)
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(ROUTES))
-def test_role_by_route(sqlite_site, method, path):
+def test_role_by_route(site, method, path):
     address = re.sub(r"\{number\}", "1", re.sub(r"\{(name|token)\}", "nothing", path))
     allowed = ROUTES[method, path]
     for role in ("owner", "labeller", "viewer"):
-        client = sqlite_site.as_role(role)
-        reply = client.request(method, address, headers={"X-CSRF-Token": sqlite_site.csrf[role]})
+        client = site.as_role(role)
+        reply = client.request(method, address, headers={"X-CSRF-Token": site.csrf[role]})
         may = allowed == OPEN or role in allowed
         assert (reply.status_code != 403) == may, (role, reply.status_code)
         assert reply.status_code < 500
         if may and allowed != OPEN:
             assert reply.status_code != 401
-    reply = sqlite_site.anonymous().request(method, address)
+    reply = site.anonymous().request(method, address)
     if allowed == OPEN:
         assert reply.status_code not in (403, 500)
     elif method == "GET" and not path.startswith("/api/"):
