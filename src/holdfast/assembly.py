@@ -189,6 +189,9 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
     collecting.collect_initial(ingredients.config.reward.initial_comparisons, loop.reference, loop.sample, loop.streams)
     loop.progress.advance()
     outcome = refreshing.first_version(loop.streams)
+    repeats = refreshing.to_repeat(0, loop.streams.seed) if ingredients.config.preferences.per_round else []
+    if repeats and collecting.labeller is not None:
+        collecting.ask(repeats)
     loop.tracker.event(
         0, 0, "ensemble_trained", version=outcome.version, labels=outcome.labels, loss=outcome.loss,
         train_accuracy=outcome.train_accuracy, holdout_accuracy=outcome.holdout_accuracy,
@@ -231,7 +234,7 @@ def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: C
     if config.guard.mode == "off":
         return None
     rounds, audits = config.run.rounds, config.audit
-    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, audits.suspicious_pairs)
+    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, 2 * audits.suspicious_pairs)
     return Guarding(
         config=config.guard,
         audits=audits,

@@ -7,7 +7,7 @@ They measure first. Afterwards they are labels like any other in the store, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,10 +21,13 @@ from holdfast.reward.calibration import claims
 from holdfast.reward.training import pairs_of
 from holdfast.rollout.sampler import Rollout
 
+# Pairs that are drawn for each pointed one.
+POINTED = 4
+
 
 @dataclass(frozen=True)
 class Opponent:
-    """Whom the policy is compared with: the reference, or the anchor, which is the last good policy."""
+    """Whom the policy is compared with, the reference or the last good policy, and in which pairs."""
 
     against: Against
     policy: Policy
@@ -48,28 +51,61 @@ class Auditing:
         self,
         round: int,
         already: int,
+        wanted: Sequence[tuple[Opponent, int]],
+        policy: Policy,
+        sample: Sample,
+        rng: torch.Generator,
+    ) -> list[AuditPair]:
+        """So many answered comparisons with each opponent, asked for in one go, or as many as the budget allows.
+
+        `already` were asked for in this round.
+        """
+        asked: list[Comparison] = []
+        drawn: dict[str, tuple[int, Against]] = {}  # id -> whether its sides are exchanged, and what kind of pair it is
+        for opponent, count in wanted:
+            # Numbered by what was wanted: people may leave some unanswered, and their numbers are taken all the same.
+            within = max(0, min(count, self.left - len(asked)))
+            swapped = self._draw(round, already, within, policy, opponent, sample, rng) if within else []
+            for comparison, swap in swapped:
+                asked.append(comparison.swap() if swap else comparison)
+                drawn[comparison.id] = swap, opponent.against
+            already += count
+        if not asked:
+            return []
+        self.collecting.ask(asked, "audit")
+        answered = self.collecting.store.labelled_among([c.id for c in asked], self.collecting.store.watermark())
+        self.spent += len(answered)
+        return self._outcomes(answered, drawn)
+
+    def _draw(
+        self,
+        round: int,
+        already: int,
         count: int,
         policy: Policy,
         opponent: Opponent,
         sample: Sample,
         rng: torch.Generator,
-    ) -> list[AuditPair]:
-        """`count` answered comparisons, or as many as the budget allows; `already` were asked for in this round."""
-        count = min(count, self.left)
-        if count == 0:
-            return []
-        rows = torch.randint(len(self.collecting.prompts), (count,), generator=rng).tolist()
+    ) -> list[tuple[Comparison, int]]:
+        """Fresh pairs of answers, the policy's first, and for each whether its sides are to be exchanged."""
+        pointed = opponent.against == "pointed"
+        drawn = count * (POINTED if pointed else 1)
+        rows = torch.randint(len(self.collecting.prompts), (drawn,), generator=rng).tolist()
         prompts = [self.collecting.codec.encode_prompt(self.collecting.prompts[i]) for i in rows]
-        ours, theirs = sample(policy, prompts, rng), sample(opponent.policy, prompts, rng)
+        sides = sample(policy, prompts, rng), sample(opponent.policy, prompts, rng)
+        chosen = self._surest(prompts, sides, count) if pointed else list(range(count))
         swapped = torch.randint(2, (count,), generator=rng).tolist()
         comparisons = [
-            self._comparison(round, already + n, row, (ours, theirs), n, opponent.version) for n, row in enumerate(rows)
+            self._comparison(round, already + n, rows[place], sides, place, opponent.version)
+            for n, place in enumerate(chosen)
         ]
-        asked = [c.swap() if swap else c for c, swap in zip(comparisons, swapped, strict=True)]
-        self.collecting.ask(asked, "audit")
-        answered = self.collecting.store.labelled_among([c.id for c in asked], self.collecting.store.watermark())
-        self.spent += len(answered)
-        return self._outcomes(answered, dict(zip([c.id for c in asked], swapped, strict=True)), opponent.against)
+        return list(zip(comparisons, swapped, strict=True))
+
+    def _surest(self, prompts: list[list[int]], sides: tuple[Rollout, Rollout], count: int) -> list[int]:
+        """The places of the pairs in which the ensemble is surest of the policy, in the order they were drawn."""
+        ours_KP, theirs_KP = (self.collecting.ensemble.scores(prompts, side.responses) for side in sides)
+        margin_P = (ours_KP - theirs_KP).mean(0)
+        return sorted(margin_P.argsort(descending=True, stable=True)[:count].tolist())
 
     def _comparison(
         self, round: int, number: int, row: int, sides: tuple[Rollout, Rollout], n: int, opponent: str
@@ -83,12 +119,12 @@ class Auditing:
         return Comparison(key, self.collecting.prompts[row], responses[0], responses[1], round + 1)
 
     def _outcomes(
-        self, answered: Sequence[LabelledComparison], swapped: dict[str, int], against: Against
+        self, answered: Sequence[LabelledComparison], drawn: Mapping[str, tuple[int, Against]]
     ) -> list[AuditPair]:
         claimed = claims(self.collecting.ensemble, pairs_of(self.collecting.codec, answered)).tolist()
         pairs = []
         for item, claim_a in zip(answered, claimed, strict=True):
-            swap = swapped[item.comparison.id]
+            swap, against = drawn[item.comparison.id]
             pairs.append(
                 AuditPair(
                     comparison_id=item.comparison.id,

@@ -52,10 +52,19 @@ class Collecting:
     cursor: Cursor
     after_people: Callable[[], None] = lambda: None  # when people have answered: how good are their labels?
 
-    def collect(self, round: int, policy: Policy, sample: Sample, streams: Streams, more: float = 1.0) -> int:
+    def collect(
+        self,
+        round: int,
+        policy: Policy,
+        sample: Sample,
+        streams: Streams,
+        more: float = 1.0,
+        repeats: Sequence[Comparison] = (),
+    ) -> int:
         """A round's comparisons from the current policy; returns how many were labelled.
 
-        With `more` above 1 so many times as many, and those on which the members disagree.
+        With `more` above 1 so many times as many, and those on which the members disagree. `repeats` are asked with
+        them, and not counted.
         """
         count = math.ceil(more * self.config.per_round)
         if self.labeller is None or count == 0:
@@ -67,7 +76,9 @@ class Collecting:
             chosen = select_disagreement(pair_margins(self.ensemble, [self._pair(c) for c in candidates]), count)
         else:
             chosen = select_random(len(candidates), count, streams["collect"])
-        return self.ask([candidates[i] for i in chosen])
+        asked = [candidates[i] for i in chosen]
+        self.ask([*asked, *repeats])
+        return len(self.store.answered([c.id for c in asked]))
 
     def collect_initial(self, count: int, reference: Policy, sample: Sample, streams: Streams) -> int:
         """Comparisons of the reference's answers, for version 1 of the ensemble.

@@ -11,7 +11,7 @@ small to see, cannot carry it downhill.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -78,24 +78,30 @@ class Guarding:
         pairs: list[AuditPair] = []
         asked = 0
 
-        def buy(count: int, opponent: Opponent) -> None:
-            # Numbered by what was asked: people may leave some unanswered, and their numbers are taken all the same.
+        def buy(count: int, *opponents: Opponent) -> None:
             nonlocal asked
-            pairs.extend(self.auditing.buy(round, asked, count, policy, opponent, sample, rng))
-            asked += count
+            wanted = [(opponent, count) for opponent in opponents]
+            pairs.extend(self.auditing.buy(round, asked, wanted, policy, sample, rng))
+            asked += count * len(opponents)
 
-        for opponent in opponents:
-            buy(self.audits.pairs, opponent)
         decisive = opponents[-1]
+        pointed = replace(decisive, against="pointed")
+        buy(self.audits.pairs, *opponents, pointed)
         wanted, self.orders.audit = bool(self.orders.audit) or last, ""
         if wanted or self._suspicious(pairs, decisive):
-            buy(self.audits.suspicious_pairs - self.audits.pairs, decisive)
-        return self.guard.judge(pairs, self.auditing.left), pairs
+            buy(max(0, self.audits.suspicious_pairs - self.audits.pairs), decisive, pointed)
+        verdict = self.guard.judge(pairs, self.auditing.left)
+        if verdict.level == "watch":
+            # Something is amiss and people have not said what to make of it: as many again.
+            buy(self.audits.suspicious_pairs, decisive, pointed)
+            verdict = self.guard.judge(pairs, self.auditing.left)
+        return verdict, pairs
 
     def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent) -> bool:
         """Whether the signals, or the first pairs themselves, are a reason to ask further."""
-        rate = win_rate(pairs, opponent.against)
-        return self.guard.suspicion().p < self.config.suspicion or (rate is not None and rate < 0.5)
+        rates = [win_rate(pairs, against) for against in (opponent.against, "pointed")]
+        lost = any(rate is not None and rate < 0.5 for rate in rates)
+        return lost or self.guard.suspicion().p < self.config.suspicion
 
     def is_good(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
         """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one."""

@@ -220,7 +220,9 @@ class OnlineLoop:
             return  # The policy is still the reference, whose answers version 1 was trained on.
         orders = self.guarding.orders if self.guarding else Orders()
         more, orders.label_more = orders.label_more, 1.0
-        collected = self.collecting.collect(self.position.round, self.policy, self.sample, self.streams, more)
+        round = self.position.round
+        repeats = self.refreshing.to_repeat(round, self.streams.seed) if self.config.preferences.per_round else []
+        collected = self.collecting.collect(round, self.policy, self.sample, self.streams, more, repeats)
         if collected:
             self.event("labels_collected", comparisons=collected, labels=collected)
 

@@ -17,11 +17,13 @@ from holdfast.config.schema import GateConfig, RefreshConfig, RewardConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import Comparison
 from holdfast.randomness import Streams, generator
 from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, Tokens, Version, VersionStore, between
 from holdfast.reward.examining import Question, about_held_out, about_trained, judged, log_odds
 from holdfast.reward.gate import Decision, Quality, decide, quality
+from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, original_of, repeat_of, surest
 from holdfast.reward.replay import draw_replay, even_shares, holdout_place
 from holdfast.reward.training import (
     Fit,
@@ -30,6 +32,7 @@ from holdfast.reward.training import (
     ensemble_accuracy,
     fit_ensemble,
     members_leave_out,
+    opinion_margins,
     pairs_of,
     unseen_by,
 )
@@ -157,7 +160,8 @@ class Refreshing:
         settings = FitSettings(self.config.epochs, self.config.lr, self.config.warmup_steps)
         fit = self._train(material, settings, streams["refresh"], Silent(), round)
         evidence = judged(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
-        decision = decide(evidence, self.gate) if self.gate.use else Decision(True, "the gate is off")
+        repeats = self.repeats(round)
+        decision = decide(evidence, self.gate, repeats) if self.gate.use else Decision(True, "the gate is off")
         self.versions.save(self.ensemble, refused=not decision.accept)
         outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
         joins = self.gate.failed == "join"
@@ -199,6 +203,36 @@ class Refreshing:
             ),
             earlier_held_out=self._pairs([key for h, n in zip(held, shares, strict=True) for key in h[:n]]),
         )
+
+    def to_repeat(self, round: int, seed: int) -> list[Comparison]:
+        """Easy comparisons that the version in use knows, to be asked again in a round; none where no gate asks."""
+        count = self.gate.repeats if self.gate.use else 0
+        if not count:
+            return []
+        self.answered.update()
+        members, kind = len(self.ensemble.members), self.reward.bootstrap
+        known = round, self.last_round, self.ensemble.watermark
+        trained = [self._some(ids, len(ids)) for ids in self.answered.old_and_fresh(*known)[0]]
+        held = self.answered.held_out_known(MOST_EARLIER, *known).values()
+        rng = generator(seed, "ask again", round)
+        chosen = draw_replay([*trained, *held], CANDIDATES * count, rng)
+        pairs = self._pairs(chosen)
+        if not pairs:
+            return []
+        asked = [unseen if (unseen := unseen_by(p.key, members, kind)) is not None else 0 for p in pairs]
+        easy = surest(pairs, opinion_margins(self.ensemble, pairs, asked), count)
+        return [repeat_of(item.comparison, round) for item in self.store.labelled_among(easy, self.answered.watermark)]
+
+    def repeats(self, up_to_round: int) -> Repeats:
+        """How people answered what they were asked again."""
+        before, lately = (self._answered_again(ids) for ids in self.answered.repeats(up_to_round, self.last_round))
+        return Repeats(sum(lately), len(lately), sum(before), len(before))
+
+    def _answered_again(self, ids: Sequence[str]) -> list[float]:
+        keys = [*ids, *(original_of(key) for key in ids)]
+        share = {item.comparison.id: item.share_a for item in self.store.labelled_among(keys, self.answered.watermark)}
+        both = [(share[original_of(key)], share[key]) for key in ids if key in share and original_of(key) in share]
+        return [as_before(first, again) for first, again in both]
 
     def holdout_accuracy(self) -> float | None:
         """How often the present version agrees with held-out labels; None where there are none."""

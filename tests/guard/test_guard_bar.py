@@ -20,11 +20,14 @@ def alarmed(rng: random.Random, bar: float, rates: list[float]) -> int | None:
     """The round in which a run of this win rate by round is stopped, topping up where the first pairs are lost."""
     test = SequentialTest(0.05, len(rates), bar)
     for n, rate in enumerate(rates, start=1):
-        against_reference, wins, asked = won(rng, rate, PAIRS), won(rng, rate, PAIRS), PAIRS
-        if wins < PAIRS / 2:
-            wins, asked = wins + won(rng, rate, MOST - PAIRS), MOST
-        test.record(n, "reference", against_reference, PAIRS - against_reference)
-        test.record(n, "anchor", wins, asked - wins)
+        reference, anchor, pointed = (won(rng, rate, PAIRS) for _ in range(3))
+        asked = PAIRS
+        if min(anchor, pointed) < PAIRS / 2:
+            anchor, pointed = (wins + won(rng, rate, MOST - PAIRS) for wins in (anchor, pointed))
+            asked = MOST
+        test.record(n, "reference", reference, PAIRS - reference)
+        test.record(n, "anchor", anchor, asked - anchor)
+        test.record(n, "pointed", pointed, asked - pointed)
         if test.evidence().alarmed:
             return n
     return None

@@ -72,10 +72,11 @@ def test_the_mixture_by_hand() -> None:
     assert test.evidence().value == pytest.approx(1.0)
     test.record(1, "anchor", 1, 0)
     test.record(2, "anchor", 0, 2)
-    # Starts in rounds 1 and 2 weigh 0.45 each, 0.1 is kept for later ones; the reference's fifth has no answers.
+    # Starts in rounds 1 and 2 weigh 0.45 each, 0.1 is kept for later ones; the others' shares have no answers.
     from_first = math.exp(log_evidence(1, 2))
-    assert test.evidence().anchor == pytest.approx(0.8 * (0.45 * from_first + 0.45 * 1.95 + 0.1))
-    assert test.evidence().reference == pytest.approx(0.2)
+    assert test.evidence().anchor == pytest.approx(0.4 * (0.45 * from_first + 0.45 * 1.95 + 0.1))
+    assert test.evidence().reference == pytest.approx(0.1)
+    assert test.evidence().pointed == pytest.approx(0.5)
     assert test.evidence().against == "anchor"
 
 
@@ -94,7 +95,11 @@ def alarm_round(rates: list[float], pairs: int, rng: torch.Generator, reference_
     """The round in which a run alarms in which people prefer the policy to the anchor at these rates."""
     test = SequentialTest(1 / BAR, len(rates))
     for round, rate in enumerate(rates, start=1):
-        chances: dict[Against, tuple[float, int]] = {"anchor": (rate, pairs), "reference": (reference_rate, 24)}
+        chances: dict[Against, tuple[float, int]] = {
+            "anchor": (rate, pairs),
+            "pointed": (rate, pairs),
+            "reference": (reference_rate, 24),
+        }
         for against, (chance, count) in chances.items():
             wins = int((torch.rand(count, generator=rng) < chance).sum())
             test.record(round, against, wins, count - wins)
@@ -126,6 +131,14 @@ def test_power_after_three_healthy_rounds(rate: float, pairs: int, within: int, 
     rng = torch.Generator().manual_seed(7)
     rounds = [alarm_round([0.62] * 3 + [rate] * 5, pairs, rng, 0.65) for _ in range(200)]
     assert sum(r is not None and 3 < r <= 3 + within for r in rounds) / len(rounds) >= power
+
+
+def test_falling_behind_only_where_the_ensemble_is_surest_alarms_too() -> None:
+    test = SequentialTest(0.05, 8)
+    test.record(1, "anchor", 36, 36)
+    test.record(1, "pointed", 20, 52)
+    assert test.evidence().alarmed
+    assert test.evidence().against == "pointed"
 
 
 def test_falling_behind_the_reference_alarms_too() -> None:

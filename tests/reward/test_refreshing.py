@@ -289,7 +289,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[list[Judged]]:
     """A gate that lets nothing in; what it was shown."""
     shown: list[list[Judged]] = []
 
-    def decide(judged: Sequence[Judged], _config: GateConfig) -> Decision:
+    def decide(judged: Sequence[Judged], *_rest: object) -> Decision:
         shown.append(list(judged))
         return Decision(False, "not today")
 
@@ -443,7 +443,7 @@ def test_the_gate_only_hears_opinions_of_members_that_have_not_learnt_from_the_l
 
     monkeypatch.setattr(training, "labels_for", learning)
     monkeypatch.setattr(module, "log_odds", asking)
-    monkeypatch.setattr(module, "decide", lambda judged, config: Decision(True, "come in"))
+    monkeypatch.setattr(module, "decide", lambda *_: Decision(True, "come in"))
     items = _add(store, range(60), 0)
     refreshing = _refreshing(store, tmp_path, holdout=0.2)
     refreshing.first_version(Streams(0))

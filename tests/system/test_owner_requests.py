@@ -55,7 +55,9 @@ def test_an_audit_ends_the_round_and_asks_about_more_pairs(asked):
     run = asked(("audit", {}), run__steps_per_round="4")
     first = small_run.events_of(run, "round_finished")[0]
     assert (first["round"], first["step"]) == (1, 1)
-    assert small_run.events_of(run, "audit")[0]["labels"] == 12  # audit.suspicious_pairs
+    assert (
+        small_run.events_of(run, "audit")[0]["labels"] == 24
+    )  # audit.suspicious_pairs as they come, and as many pointed ones
     assert small_run.events_of(run, "round_finished")[1]["step"] == 5
 
 
@@ -67,7 +69,7 @@ def test_an_audit_asked_for_in_the_last_step_leaves_the_next_round_whole(asked, 
     (owner,) = small_run.events_of(run, "owner")
     assert (owner["round"], owner["step"]) == (1, 3)
     assert [event["step"] for event in small_run.events_of(run, "round_finished")] == [3, 6]
-    assert small_run.events_of(run, "audit")[0]["labels"] == 12
+    assert small_run.events_of(run, "audit")[0]["labels"] == 24
 
 
 def test_what_was_carried_out_before_an_audit_is_said_before_it(asked, monkeypatch):

@@ -148,11 +148,14 @@ class RefreshConfig:
 class GateConfig:
     """The test that a refreshed ensemble has to pass before it is used."""
 
-    use: bool = setting(False, "test every refresh; false takes each one as it comes")
+    use: bool = setting(True, "test every refresh; false takes each one as it comes")
     tolerance: float = setting(
         0.05, "accuracy that may be lost on held-out labels of an earlier policy generation", low=0.0, high=0.5
     )
     level: float = setting(0.1, "error level of the gate's tests", above=0.0, high=0.5)
+    repeats: int = setting(
+        60, "easy comparisons a round that are asked again, to see whether people answer as they did", low=0
+    )
     failed: Literal["keep", "join"] = setting(
         "keep", "what becomes of a version that fails: the old one stays, or goes half-way to it, weight by weight"
     )
@@ -183,10 +186,16 @@ class AuditConfig:
     """Fresh comparisons that people answer to measure the reward, before they may train it."""
 
     pairs: int = setting(
-        24, "comparisons a round against the reference, and as many against the last good policy", low=0
+        24,
+        "comparisons a round against the reference, as many against the last good policy, and as many where the "
+        "ensemble is surest of the policy",
+        low=0,
     )
     suspicious_pairs: int = setting(
-        120, "comparisons against the last good policy in a suspicious round, and in the last one", low=0
+        72,
+        "comparisons of each of the latter two kinds in a suspicious round, and in the last one; twice as many where "
+        "that leaves it open",
+        low=0,
     )
     budget: int = setting(1600, "audit labels in the whole run", low=0)
 

@@ -17,8 +17,9 @@ from holdfast.control.state import JSON
 from holdfast.guard.distributions import normal_tail, student_quantile
 from holdfast.reward.calibration import Bin, brier, ece, reliability
 
-# Whom the policy is compared with: the reference, or the anchor, which is the last good policy.
-Against = Literal["reference", "anchor"]
+# What a pair is: the policy's answer beside the reference's, or the anchor's, which is the last good policy, as they
+# come; pointed: beside the anchor's, where of several pairs the ensemble was surest of the policy.
+Against = Literal["reference", "anchor", "pointed"]
 
 # Intervals are at 95%.
 TAIL = 0.025
@@ -73,6 +74,7 @@ class AuditReport:
     pairs: int
     reference: Side | None
     anchor: Side | None
+    pointed: Side | None
     accuracy: float | None
     ece: float | None
     brier: float | None
@@ -106,8 +108,8 @@ class AuditReport:
             "gap_z": self.gap_z,
             "gap_p": self.gap_p,
         }
-        names: tuple[Against, ...] = ("reference", "anchor")
-        for name, side in zip(names, (self.reference, self.anchor), strict=True):
+        names: tuple[Against, ...] = ("reference", "anchor", "pointed")
+        for name, side in zip(names, (self.reference, self.anchor, self.pointed), strict=True):
             out[f"{name}_pairs"] = side.pairs if side else 0
             out[f"{name}_wins"] = side.wins if side else 0.0
             out[f"{name}_rate"] = asdict(side.rate) if side else None
@@ -117,18 +119,23 @@ class AuditReport:
 
 
 def audit(pairs: Sequence[AuditPair]) -> AuditReport:
-    """Win rates, claims, their gap, and how right and how calibrated the ensemble is on the policy's own answers."""
-    outcomes, claims = [p.policy_won for p in pairs], [p.claim for p in pairs]
+    """Win rates, claims, their gap, and how right and how calibrated the ensemble is on the policy's own answers.
+
+    Pointed pairs were chosen by their claims, which makes even a good ensemble claim too much: they tell who won.
+    """
+    as_they_come = [p for p in pairs if p.against != "pointed"]
+    outcomes, claims = [p.policy_won for p in as_they_come], [p.claim for p in as_they_come]
     outcome_P, claim_P = torch.tensor(outcomes, dtype=torch.float64), torch.tensor(claims, dtype=torch.float64)
     z = gap_z(claims, outcomes)
     return AuditReport(
         pairs=len(pairs),
         reference=side_of(pairs, "reference"),
         anchor=side_of(pairs, "anchor"),
+        pointed=side_of(pairs, "pointed"),
         accuracy=accuracy(claims, outcomes),
-        ece=float(ece(claim_P, outcome_P)) if pairs else None,
-        brier=float(brier(claim_P, outcome_P)) if pairs else None,
-        bins=tuple(reliability(claim_P, outcome_P)) if pairs else (),
+        ece=float(ece(claim_P, outcome_P)) if as_they_come else None,
+        brier=float(brier(claim_P, outcome_P)) if as_they_come else None,
+        bins=tuple(reliability(claim_P, outcome_P)) if as_they_come else (),
         gap_z=z,
         gap_p=min(1.0, 2.0 * normal_tail(abs(z))),
     )

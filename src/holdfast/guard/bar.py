@@ -34,7 +34,7 @@ WAYS: tuple[TopUp, ...] = (
 
 @lru_cache(maxsize=64)
 def planned_bar(false_alarm: float, rounds: int, pairs: int, most: int) -> float:
-    """The bar for a plan of `pairs` against each opponent in each of `rounds`, or `most` against the anchor."""
+    """The bar for a plan of `pairs` of each kind in each of `rounds`, or up to `most` of the two against the anchor."""
     ville = 1.0 / false_alarm
     if rounds > LONGEST_PLAN or pairs == 0:
         return ville
@@ -50,22 +50,24 @@ def _bar(false_alarm: float, rounds: int, pairs: int, most: int, way: TopUp) -> 
             torch.full((PLAYED, rounds), float(count)), torch.full((PLAYED, rounds), 0.5), generator=rng
         )
 
-    reference, first, later = tosses(pairs), tosses(pairs), tosses(most - pairs)
-    topped_up = way(first, pairs)
-    wins = first + torch.where(topped_up, later, torch.zeros_like(later))
+    reference, anchor, pointed = tosses(pairs), tosses(pairs), tosses(pairs)
+    topped_up = way(torch.minimum(anchor, pointed), pairs)
+    anchor, pointed = (first + topped_up * tosses(most - pairs) for first in (anchor, pointed))
     asked = pairs + topped_up * (most - pairs)
-    highest = [
-        _highest(rounds, pairs, *(row.tolist() for row in rows)) for rows in zip(reference, wins, asked, strict=True)
-    ]
+    rows = zip(reference, anchor, pointed, asked, strict=True)
+    highest = [_highest(rounds, pairs, *(row.tolist() for row in each)) for each in rows]
     # The smallest bar that no more than the allowed share of runs reaches.
     return float(torch.tensor(highest, dtype=torch.float64).quantile(1.0 - false_alarm, interpolation="higher"))
 
 
-def _highest(rounds: int, pairs: int, reference: list[float], anchor: list[float], asked: list[float]) -> float:
+def _highest(
+    rounds: int, pairs: int, reference: list[float], anchor: list[float], pointed: list[float], asked: list[float]
+) -> float:
     test = SequentialTest(0.5, rounds)
     highest = 0.0
     for n in range(rounds):
         test.record(n + 1, "reference", reference[n], pairs - reference[n])
         test.record(n + 1, "anchor", anchor[n], asked[n] - anchor[n])
+        test.record(n + 1, "pointed", pointed[n], asked[n] - pointed[n])
         highest = max(highest, test.evidence().value)
     return highest

@@ -102,7 +102,7 @@ class Guard:
     def judge(self, pairs: Sequence[AuditPair], labels_left: int) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those."""
         report = audit(pairs)
-        for side in (report.reference, report.anchor):
+        for side in (report.reference, report.anchor, report.pointed):
             if side is not None:
                 self._test.record(self._round, side.against, side.wins, side.losses)
         self._audited = [*self._audited[: self._before_round], *pairs]
@@ -199,6 +199,6 @@ def _numbers(row: JSON) -> list[float]:
 
 def _pair(row: JSON) -> AuditPair:
     fields = read_list({"audited": row}, "audited")
-    if len(fields) != 4 or fields[1] not in ("reference", "anchor"):
+    if len(fields) != 4 or fields[1] not in ("reference", "anchor", "pointed"):
         raise HoldfastError(f"The guard's saved state holds {row!r} for an audited pair; use another checkpoint.")
     return AuditPair(str(fields[0]), cast(Against, fields[1]), *_numbers(fields[2:]))

@@ -1,17 +1,19 @@
 """The test over rounds: do people still like the policy at least as well as the one it would be taken back to?
 
 Null hypothesis: in every round people prefer the policy to the anchor, and to the reference, with probability at least
-1/2. After w wins and l losses the likelihood ratio of a probability q < 1/2 to 1/2 is (2q)^w (2(1-q))^l, and under the
-null its expectation never grows with another pair: a supermartingale, for any q and so for a mixture over q. A tie
-counts half to each side, which only lowers it. Evidence from round s on is the mixture with the prior Beta(2, 2) on
-(0, 1/2):
+1/2, and do so too in the pairs in which the ensemble is surest of the policy: there it should win more, if the reward
+means anything. After w wins and l losses the likelihood ratio of a probability q < 1/2 to 1/2 is (2q)^w (2(1-q))^l, and
+under the null its expectation never grows with another pair: a supermartingale, for any q and so for a mixture over q.
+A tie counts half to each side, which only lowers it. Evidence from round s on is the mixture with the prior Beta(2, 2)
+on (0, 1/2):
 
     E_s = integral over q in (0, 1/2) of 12 q (1-q) (2q)^w (2(1-q))^l dq
         = 2^(n+1) B(w+2, l+2) I_{1/2}(w+2, l+2) / B(2, 2)                                 n = w + l
 
 When it begins to go wrong is not known, so the run's evidence is a mixture over first rounds s too, with weights that
-sum to 1 over all rounds that may come; a stretch that has not begun counts with E = 1. Of the whole, four fifths are
-evidence against the anchor and one fifth against the reference: a hacked policy falls behind the anchor first.
+sum to 1 over all rounds that may come; a stretch that has not begun counts with E = 1. Of the whole, half is evidence
+from pointed pairs, four tenths against the anchor and one tenth against the reference: a hacked policy falls behind the
+anchor first, and first where the ensemble is surest of it.
 
 By Ville's inequality such a mixture reaches 1 / false_alarm with probability at most false_alarm in a run in which the
 null holds, at whatever moment one looks and however the number of pairs was decided (Ramdas et al. 2023). That is the
@@ -34,7 +36,7 @@ from holdfast.errors import HoldfastError
 from holdfast.guard.audit import Against as Against
 from holdfast.guard.distributions import log_beta, log_incomplete_beta
 
-SHARES: dict[Against, float] = {"anchor": 0.8, "reference": 0.2}
+SHARES: dict[Against, float] = {"pointed": 0.5, "anchor": 0.4, "reference": 0.1}
 # The prior over q: people dislike a hacked policy clearly, and seldom always.
 PRIOR = (2.0, 2.0)
 # Weight kept for rounds after the planned ones, as when a run is resumed with more.
@@ -71,11 +73,12 @@ class Evidence:
 
     anchor: float
     reference: float
+    pointed: float
     bar: float
 
     @property
     def value(self) -> float:
-        return self.anchor + self.reference
+        return self.anchor + self.reference + self.pointed
 
     @property
     def alarmed(self) -> bool:
@@ -84,7 +87,8 @@ class Evidence:
     @property
     def against(self) -> Against:
         """Whom the policy seems to have fallen behind."""
-        return "anchor" if self.anchor >= self.reference else "reference"
+        most = max(self.anchor, self.reference, self.pointed)
+        return "anchor" if self.anchor == most else "pointed" if self.pointed == most else "reference"
 
 
 class SequentialTest:
@@ -109,7 +113,7 @@ class SequentialTest:
 
     def evidence(self) -> Evidence:
         """What the run's answers say so far."""
-        return Evidence(self._evidence("anchor"), self._evidence("reference"), self._bar)
+        return Evidence(self._evidence("anchor"), self._evidence("reference"), self._evidence("pointed"), self._bar)
 
     def _evidence(self, against: Against) -> float:
         tally, newest = self._tallies[against], max(self.newest, self._first - 1)

@@ -22,7 +22,7 @@ from holdfast.guard.suspicion import Suspicion
 
 Level = Literal["healthy", "watch", "hacking"]
 
-NAMES = {"anchor": "the last good policy", "reference": "the reference"}
+NAMES = {"anchor": "the last good policy", "reference": "the reference", "pointed": "the last good policy"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ def decide(suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels
             "evidence": evidence.value,
             "evidence_anchor": evidence.anchor,
             "evidence_reference": evidence.reference,
+            "evidence_pointed": evidence.pointed,
             "evidence_needed": evidence.bar,
             "gap_p": report.gap_p,
             "miscalibrated": report.miscalibrated,
@@ -110,9 +111,8 @@ def clauses(level: Level, suspicion: Suspicion, report: AuditReport, evidence: E
 
 def _shown(level: Level, report: AuditReport, evidence: Evidence) -> Side | None:
     """The opponent to speak of: the one the alarm is about, or the one that a rollback would go back to."""
-    if level == "hacking" and evidence.against == "reference" and report.reference is not None:
-        return report.reference
-    return report.decisive
+    telling = {"reference": report.reference, "pointed": report.pointed}.get(evidence.against)
+    return telling if level == "hacking" and telling is not None else report.decisive
 
 
 def people_say(side: Side) -> str:
@@ -122,8 +122,9 @@ def people_say(side: Side) -> str:
         preferred, count = other, side.losses
     else:
         preferred, count = f"the policy to {other}", side.wins
+    where = "where the ensemble was surest of the policy, " if side.against == "pointed" else ""
     link = "while" if side.wins < side.losses or side.gap.low > 0 else "and"
     return (
-        f"people preferred {preferred} in {count:g} of {side.pairs} fresh pairs "
+        f"{where}people preferred {preferred} in {count:g} of {side.pairs} fresh pairs "
         f"{link} the ensemble claimed {claimed} for the policy"
     )

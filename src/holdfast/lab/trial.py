@@ -36,7 +36,7 @@ TRIAL_FILE = "trial.json"
 # Comparisons of an audit have this in their id.
 AUDIT = "/audit-"
 # Answers to each held-out prompt: with 200 prompts the mean's standard error is then about 0.02 of gold.
-HELDOUT_ANSWERS = 2
+HELDOUT_ANSWERS = 4
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.preferences.store import PreferenceStore
+from holdfast.reward.repeats import is_repeat
 from holdfast.reward.replay import holdout_place
 
 
@@ -19,12 +20,14 @@ from holdfast.reward.replay import holdout_place
 class Generation:
     """The answered comparisons of one round: ids to train on, each with its first label's number, and held-out ones.
 
-    `held` has the place that an id's hash gives it, the id, and its first label's number.
+    `held` has the place that an id's hash gives it, the id, and its first label's number. `repeats` are comparisons
+    that were asked again; they neither train nor count as labels.
     """
 
     ids: list[str] = field(default_factory=list)
     firsts: array[int] = field(default_factory=lambda: array("q"))
     held: list[tuple[float, str, int]] = field(default_factory=list)
+    repeats: list[str] = field(default_factory=list)
     labels: int = 0
     newest: int = 0
     sorted: bool = True
@@ -58,6 +61,10 @@ class Answered:
         while page := self.store.first_answers(self.watermark, newest):
             for seq, comparison_id, number, opens in page:
                 generation = self._rounds.setdefault(number, Generation())
+                if is_repeat(comparison_id):
+                    if opens:
+                        generation.repeats.append(comparison_id)
+                    continue
                 generation.labels += 1
                 if not opens:
                     continue
@@ -94,6 +101,14 @@ class Answered:
             if number > known_round or item[2] > watermark
         ]
         return [item[1] for item in heapq.nsmallest(most, fresh)]
+
+    def repeats(self, up_to_round: int, known_round: int) -> tuple[list[str], list[str]]:
+        """Comparisons that were asked again: in rounds whose labels a version knows, and since."""
+        old: list[str] = []
+        fresh: list[str] = []
+        for number, generation in self._up_to(up_to_round):
+            (fresh if number > known_round else old).extend(generation.repeats)
+        return old, fresh
 
     def old_and_fresh(self, up_to_round: int, known_round: int, watermark: int) -> tuple[list[list[str]], list[str]]:
         """What may train: by round what a version knew, and in one list what is new to it, each in order of id.

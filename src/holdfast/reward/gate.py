@@ -15,7 +15,7 @@ earlier    refused if *shown worse* (McNemar's exact test) and not *shown to be 
 newest     two things are weighed, both in standard errors: what the candidate's opinions gain in step with the newest
            labels (`evidence.gain`, twice as sharp as accuracy on so few), and how far the labels themselves are in
            doubt (`labels/agreement`: they follow nobody's opinion as earlier ones do). Refused if the gain is less than
-           the doubt, give or take 0.6 z(level); a gain that is shown at a tenth of the level passes in any case. Flips
+           the doubt, give or take 1.3 z(level); a gain that is shown at a tenth of the level passes in any case. Flips
            at random hide a gain but do not turn its sign, so good labels that contradict an ensemble gone wrong pass by
            their large gain, and of refreshes that lose a share of level / 10 at most does.
 labels     position and length (see `labelcheck`) refuse by themselves: such labels teach a taste that is not people's,
@@ -52,14 +52,15 @@ from holdfast.reward.evidence import (
     normal_quantile,
     resamples,
 )
-from holdfast.reward.labelcheck import FEWEST_FRESH, check_labels
+from holdfast.reward.labelcheck import FEWEST_FRESH, NONE, check_labels
+from holdfast.reward.repeats import Repeats
 
 # Shares of the error level.
 FOR_LABELS, FOR_EARLIER, FOR_EACH, FOR_BRIER, FOR_ECE = 0.5, 0.15, 0.1, 0.05, 0.05
 
 # How far a gain may fall short of the doubt about the labels, in units of z(level); the share of the level at which a
 # gain is beyond doubt.
-SHORT, BEYOND_DOUBT = 0.6, 0.1
+SHORT, BEYOND_DOUBT = 1.3, 0.1
 
 # Generations with fewer labels than this are pooled with their neighbours.
 ENOUGH = 60
@@ -95,10 +96,10 @@ class Quality:
     earlier: Figures | None = None
 
 
-def decide(judged: Sequence[Judged], config: GateConfig) -> Decision:
+def decide(judged: Sequence[Judged], config: GateConfig, repeats: Repeats = NONE) -> Decision:
     """Accept the candidate or not."""
     fresh, earlier = [j for j in judged if j.fresh], [j for j in judged if not j.fresh]
-    labels = check_labels(fresh, earlier, FOR_LABELS * config.level)
+    labels = check_labels(fresh, earlier, FOR_LABELS * config.level, repeats)
     checks = [
         *labels,
         _no_loss("earlier", accuracy_change(earlier), "all earlier generations", FOR_EARLIER * config.level, config),

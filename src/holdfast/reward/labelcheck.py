@@ -12,6 +12,8 @@ agreement   noise makes labels follow *every* opinion less. How far members' log
             It is measured with the version in use, and again with the candidate wherever that has a member that has
             not learnt from the label; the milder finding counts. An ensemble that has gone wrong is out of step with
             good labels, but a candidate that learns from them falls into step; with coin tosses neither does.
+            Comparisons that were asked again (see `repeats`) count in the same sum, with p the share of earlier ones
+            that were answered as before: they tell as much as three times as many new ones.
 position    which side is shown first is a matter of chance, so it can have no say.
 length      the log-odds that a longer answer adds, beside the ensemble's opinion and by itself, against the same in
             earlier labels. Only a new liking for length counts: people may well turn against it, when a policy has
@@ -30,6 +32,7 @@ import torch
 from torch import Tensor
 
 from holdfast.reward.evidence import Check, Judged, binomial_tail, logistic, normal_quantile
+from holdfast.reward.repeats import Repeats
 
 # Fewer labels than these on one side, and nothing is compared.
 FEWEST_FRESH = 20
@@ -45,38 +48,44 @@ TASTE = 0.6
 # Error level of the two checks whose allowance makes false findings rarer still.
 RARE = 0.005
 
+NONE = Repeats()
+
 # The opinions of a version and people's shares, label by label.
 Columns = tuple[Tensor, Tensor]
 
 
-def check_labels(fresh: Sequence[Judged], earlier: Sequence[Judged], level: float) -> list[Check]:
+def check_labels(
+    fresh: Sequence[Judged], earlier: Sequence[Judged], level: float, repeats: Repeats = NONE
+) -> list[Check]:
     """Agreement at the given error level, position, length; `fresh` are the new labels."""
-    return [agreement(fresh, earlier, level), position(fresh), length(fresh, earlier)]
+    return [agreement(fresh, earlier, level, repeats), position(fresh), length(fresh, earlier)]
 
 
-def agreement(fresh: Sequence[Judged], earlier: Sequence[Judged], level: float) -> Check:
-    """Whether the new labels follow members' opinions as the earlier ones do."""
+def agreement(fresh: Sequence[Judged], earlier: Sequence[Judged], level: float, repeats: Repeats = NONE) -> Check:
+    """Whether the new labels follow members' opinions as the earlier ones do, and people answer as they did."""
     name = "labels/agreement"
     limit = normal_quantile(level)
     now_known, before_known = [j for j in fresh if j.new is not None], [j for j in earlier if j.new is not None]
     if len(fresh) < FEWEST_FRESH or len(before_known) < FEWEST_EARLIER:
         return Check(name, True, 0.0, limit, "too few labels to compare the new ones with earlier ones")
     by_old = _columns(earlier, "old")
-    found = [flips([(_columns(fresh, "old"), by_old)])]
+    found = [flips([(_columns(fresh, "old"), by_old)], repeats)]
     if now_known:
         rest = [j for j in fresh if j.new is None]
         by_new = (_columns(now_known, "new"), _columns(before_known, "new"))
-        found.append(flips([by_new, (_columns(rest, "old"), by_old)]))
+        found.append(flips([by_new, (_columns(rest, "old"), by_old)], repeats))
     share, error = min(found, key=lambda f: (f[0] - STALE) / f[1])
     z = (share - STALE) / error
     words = (
         f"beside earlier labels the new ones follow the members' opinions as if {max(0.0, share):.0%} of them "
         f"were flipped (give or take {error:.0%})"
     )
+    if repeats.asked:
+        words += f"; {repeats.same:g} of {repeats.asked} comparisons that were asked again were answered as before"
     return Check(name, z <= limit, z, limit, words)
 
 
-def flips(groups: Sequence[tuple[Columns, Columns]]) -> tuple[float, float]:
+def flips(groups: Sequence[tuple[Columns, Columns]], repeats: Repeats = NONE) -> tuple[float, float]:
     """The share of flipped labels that explains how new labels follow opinions less than earlier ones, and its error.
 
     A group is new labels and earlier ones, each as (margin_P, share_P), with the opinions of one version.
@@ -91,6 +100,15 @@ def flips(groups: Sequence[tuple[Columns, Columns]]) -> tuple[float, float]:
         noise += float((t_P**2 * noise_P).sum())
         # Slopes of two versions come from the same labels, so their errors are added up as they are.
         from_slopes += float((t_P * margin_P * noise_P).sum()) * math.sqrt(float(variance_11[0, 0]))
+    if repeats.asked_before >= FEWEST_EARLIER:
+        # The share is drawn a little towards a coin toss, so that it is never certain.
+        p = (repeats.same_before + 1.0) / (repeats.asked_before + 2.0)
+        t, noise_1 = 2.0 * p - 1.0, p * (1.0 - p)
+        missing += t * (repeats.asked * p - repeats.same)
+        weight += repeats.asked * t**2
+        noise += repeats.asked * t**2 * noise_1
+        # Other labels than those of the slopes, so this error is added to the noise.
+        noise += (repeats.asked * t) ** 2 * noise_1 / repeats.asked_before
     weight = max(weight, 1e-9)
     return missing / weight, max(math.sqrt(noise + from_slopes**2) / weight, 1e-9)
 
