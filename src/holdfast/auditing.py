@@ -22,7 +22,7 @@ from holdfast.reward.training import pairs_of
 from holdfast.rollout.sampler import Rollout
 
 # Pairs that are drawn for each pointed one.
-POINTED = 4
+POINTED = 3
 
 
 @dataclass(frozen=True)
