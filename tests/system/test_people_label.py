@@ -22,8 +22,8 @@ from holdfast.preferences.people import TeamLabeller
 from holdfast.preferences.queue import LabelQueue
 from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.repeats import is_repeat
 from holdfast.preferences.weighing import read_quality
+from holdfast.reward.repeats import is_repeat
 from holdfast.rundir import RunDirectory
 from web_site import PASSWORD, QUICK
 
