@@ -44,7 +44,10 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Arm:
-    """One way of running. `spends_like` names an arm whose labels, all of them, this one gets at the start."""
+    """One way of running. `spends_like` names an arm whose labels, all of them, this one gets at the start.
+
+    An arm that is there for comparison need not be run on every seed: `seeds` is how many at most, from the first on.
+    """
 
     name: str
     overrides: tuple[str, ...] = ()
@@ -53,6 +56,7 @@ class Arm:
     labels: str = HONEST
     judge_refreshes: bool = False
     spends_like: str = ""
+    seeds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ class Plan:
             for number, seed in enumerate(self.seeds)
             # In turns, so that no arm is always the one that runs while the machine is cold.
             for arm in (self.experiment.arms if number % 2 == 0 else self.experiment.arms[::-1])
-            if bool(arm.spends_like) == later
+            if bool(arm.spends_like) == later and (arm.seeds is None or number < arm.seeds)
         ]
 
     def job(self, cell: Cell, trials: Mapping[Cell, Trial] | None = None) -> Job:

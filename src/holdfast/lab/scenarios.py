@@ -86,7 +86,13 @@ TUNED_ARM = Arm(
     spends_like="guarded",
 )  # fmt: skip
 GUARDED_ARM = Arm("guarded", (), "the defaults")
-AGAIN_ARM = Arm("guarded again", (), "the defaults once more, with other slips of the labeller (A/A)", again=True)
+AGAIN_ARM = Arm(
+    "guarded again",
+    (),
+    "the defaults once more, with other slips of the labeller (A/A), on two seeds",
+    again=True,
+    seeds=2,
+)
 
 
 def settings_of(arms: Sequence[Arm]) -> dict[str, list[str]]:

@@ -27,6 +27,7 @@ from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, 
 from holdfast.lab.references import copy_reference, shared_reference
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import EventRow, RunData, read_run
+from holdfast.reward.repeats import is_repeat
 from holdfast.rundir import RunDirectory
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
@@ -66,7 +67,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Labels:
-    """Answers that people gave."""
+    """Answers that people gave: to train on, and to measure by (audits, and what was asked again)."""
 
     training: int
     audit: int
@@ -243,7 +244,7 @@ def _asked(path: Path, config: Config) -> tuple[Labels, int]:
     training = audit = tokens = 0
     with PreferenceStore.open(RunDirectory(path).database_url(config)) as store:
         for item in store.each_labelled():
-            if AUDIT in item.comparison.id:
+            if AUDIT in item.comparison.id or is_repeat(item.comparison.id):
                 audit += len(item.labels)
             else:
                 training += len(item.labels)
