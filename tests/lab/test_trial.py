@@ -17,6 +17,7 @@ from holdfast.lab.references import reference_key
 from holdfast.lab.trial import TRIAL_FILE, Job, ended, read_trial, run_trial, summary
 from holdfast.loop import OnlineLoop
 from holdfast.preferences.store import PreferenceStore
+from holdfast.reward.repeats import repeat_of
 from holdfast.rundir import RunDirectory
 from holdfast.worlds.loading import load_task, load_world
 
@@ -28,7 +29,7 @@ UNGUARDED = (*SMALL, "guard.mode=off")
 
 
 def job(path: Path, *more: str, **changes: Any) -> Job:
-    made = Job((*UNGUARDED, *more), SEED, path, heldout=8, references=path.parent / "references")
+    made = Job((*UNGUARDED, "gate.repeats=0", *more), SEED, path, heldout=8, references=path.parent / "references")
     return replace(made, **changes)
 
 
@@ -208,16 +209,17 @@ def test_events_become_measurements(one: Job, tmp_path: Path) -> None:
     assert trial.stopped == "three times"
 
 
-def test_audit_labels_are_counted_apart(one: Job, tmp_path: Path) -> None:
+def test_labels_that_measure_are_counted_apart(one: Job, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(one.path, copy)
     with PreferenceStore.open(f"sqlite:///{copy / 'run.db'}") as store:
         item = store.labelled()[0]
         audited = replace(item.comparison, id="concierge-5/audit-r0001-00000")
-        store.add_comparisons([audited])
-        store.add_labels([replace(item.labels[0], comparison_id=audited.id)])
+        again = repeat_of(item.comparison, 2)
+        store.add_comparisons([audited, again])
+        store.add_labels([replace(item.labels[0], comparison_id=asked.id) for asked in (audited, again)])
     trial = read_trial(copy)
-    assert (trial.labels.training, trial.labels.audit) == (40, 1)
+    assert (trial.labels.training, trial.labels.audit) == (40, 2)
 
 
 def test_without_held_out_answers_only_the_clock_is_of_use(place: Path) -> None:
