@@ -22,6 +22,7 @@ from holdfast.randomness import derive_seed
 from holdfast.starting import load_policy
 from holdfast.track.sinks import check_sinks
 from holdfast.worlds.flaws import Flaw
+from holdfast.worlds.limits import within_limits
 from holdfast.worlds.loading import load_flaw
 from holdfast.worlds.protocol import Task
 
@@ -61,7 +62,8 @@ def gather(
     else:
         lm, codec = load_policy(directory)
     given = config.data.preferences if not labels_stored else ""
-    imported = read_preferences(Path(given)) if given else []
+    read = read_preferences(given) if given else []
+    task, imported = within_limits(config, task, read, codec)
     threads = choose_threads(config, lm, threads)
     check_labels(config, task, len(imported), ensemble_given)
     check_sinks(config.track.sinks)
@@ -146,7 +148,7 @@ def check_lengths(config: Config, task: Task, codec: Codec, context: int) -> Non
             raise HoldfastError(
                 f"The prompt {plain_text(prompt)[:40]!r} has {length} tokens; with rollout.max_new_tokens = "
                 f"{config.rollout.max_new_tokens} the model's context of {context} leaves {room}. "
-                "Shorten it or drop it."
+                "Shorten it or drop it; data.max_prompt leaves such prompts of your own data out."
             )
 
 
@@ -162,5 +164,5 @@ def check_given_lengths(
         if length > context:
             raise HoldfastError(
                 f"A {what} to the prompt {plain_text(prompt)[:40]!r} has {length} tokens with it, but the model's "
-                f"context is {context}. Shorten it or drop it."
+                f"context is {context}. Shorten it or drop it; data.max_answer leaves such out."
             )

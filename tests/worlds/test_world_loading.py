@@ -173,10 +173,10 @@ def test_a_world_of_files(tmp_path: Path) -> None:
     config = _config("world.name=files", f"data.prompts={prompts}", f"data.demonstrations={demos}")
     world = load_world(config)
     assert isinstance(world, Files)
-    # 30 different prompts, a tenth of them held out, none in both.
-    assert len(world.heldout_prompts()) == 3
+    # 30 different prompts, of which the hash of each holds out about a tenth; none is in both.
+    assert 1 <= len(world.heldout_prompts()) <= 8
     assert {*world.prompts(), *world.heldout_prompts()} == {f"prompt {i}" for i in range(30)}
-    assert len(world.prompts()) == 27
+    assert len(world.prompts()) + len(world.heldout_prompts()) == 30
     assert world.demonstrations() == [Demonstration("a", "b")]
     again = load_world(config)
     assert again.heldout_prompts() == world.heldout_prompts()

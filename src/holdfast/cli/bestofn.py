@@ -91,7 +91,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
         Policy(ingredients.lm, fast=config.policy.fast), ensemble, ingredients.codec, sampling_of(config),
         config.reward.aggregation, config.reward.uncertainty_lambda,
     )  # fmt: skip
-    own = read_prompts(Path(args.prompts)) if args.prompts else None
+    own = read_prompts(args.prompts) if args.prompts else None
     shown = list(own if own is not None else ingredients.task.heldout_prompts)[: args.limit]
     return chooser, config, shown, list(own if own is not None else ingredients.task.prompts)
 

@@ -11,6 +11,7 @@ from holdfast import __version__
 from holdfast.cli import (
     bench,
     bestofn,
+    data,
     doctor,
     dpo,
     export,
@@ -27,7 +28,7 @@ from holdfast.cli import (
 )
 from holdfast.errors import HoldfastError, Interrupted
 
-VERBS = (run, pipeline, resume, serve, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, doctor)
+VERBS = (run, pipeline, resume, serve, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, data, doctor)
 
 DESCRIPTION = """\
 Online RLHF that does not collapse and does not hack its reward.
@@ -41,6 +42,7 @@ first steps:
   holdfast run --policy DIR          the same loop on your own Hugging Face model
   holdfast serve runs/NAME           its live dashboard, and the page on which people label
   holdfast init my-run.toml          every setting with its meaning, to edit
+  holdfast data check FILE           what is wrong with your data, line by line
   holdfast doctor                    what this machine can do
 
 `holdfast VERB --help` explains each verb."""

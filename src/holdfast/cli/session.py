@@ -114,7 +114,8 @@ def work_on(
     console = Console(highlight=False, quiet=as_json, soft_wrap=True, markup=False)
     console.print(f"run directory {run.path}")
     with RunLock(run.path), StopRequest() as stop:
-        for note in dpo_notes(ingredients) if run.manifest().get("stage") == DPO else notes(ingredients):
+        known = dpo_notes(ingredients) if run.manifest().get("stage") == DPO else notes(ingredients)
+        for note in (*ingredients.task.notes, *known):
             print(f"note: {note}", file=sys.stderr)
         watch = Watch(stop)
         try:

@@ -42,6 +42,11 @@ def _check_together(c: Config) -> None:
             f"policy.hidden / policy.heads is {c.policy.hidden // c.policy.heads}; "
             "rotary positions need an even number."
         )
+    for what, low, high in (
+        ("prompt", c.data.min_prompt, c.data.max_prompt), ("answer", c.data.min_answer, c.data.max_answer)
+    ):  # fmt: skip
+        if high and low > high:
+            raise HoldfastError(f"data.min_{what} is {low} and data.max_{what} only {high}, so nothing would be left.")
     if c.ppo.advantage != "gae" and c.ppo.samples_per_prompt < 2:
         raise HoldfastError(
             f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: "

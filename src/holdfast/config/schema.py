@@ -48,12 +48,18 @@ class WorldConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Your own files, for world.name = "files"; JSONL or Parquet, prompts also as .txt."""
+    """Your own data: .jsonl, .parquet, a directory that datasets saved or hub:owner/name; prompts also .txt."""
 
     prompts: str = setting("", "prompts to train on, one `prompt` each")
-    heldout_prompts: str = setting("", "prompts for samples and measurement; empty takes a tenth of the prompts")
+    heldout_prompts: str = setting("", "prompts for samples and measurement; empty holds out a share of the prompts")
+    heldout_share: float = setting(0.1, "share of the prompts held out, by their hash", low=0.0, high=0.5)
     demonstrations: str = setting("", "`prompt` and `completion` pairs for supervised fine-tuning")
     preferences: str = setting("", "`prompt`, `chosen`, `rejected` rows that join the label store at the start")
+    length_unit: Literal["characters", "tokens"] = setting("characters", "what the four limits below count")
+    min_prompt: int = setting(0, "shorter prompts are left out, with their answers", low=0)
+    max_prompt: int = setting(0, "longer prompts are left out, with their answers; 0 for no limit", low=0)
+    min_answer: int = setting(0, "demonstrations and pairs with a shorter answer are left out", low=0)
+    max_answer: int = setting(0, "demonstrations and pairs with a longer answer are left out; 0 for no limit", low=0)
 
 
 @dataclass(frozen=True)

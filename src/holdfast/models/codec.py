@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, first_line
 from holdfast.preferences.types import Message, Prompt
 
 
@@ -45,11 +45,20 @@ class Codec:
             while ids and ids[-1] == self.eos_id:
                 ids = ids[:-1]
         else:
-            text = self.tokenizer.apply_chat_template(messages_of(prompt), tokenize=False, add_generation_prompt=True)
+            text = self._templated(prompt)
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         if not ids:
             raise HoldfastError(f"The prompt {plain_text(prompt)[:60]!r} has no tokens; remove it.")
         return [int(i) for i in ids]
+
+    def _templated(self, prompt: Prompt) -> str:
+        turns = messages_of(prompt)
+        try:
+            return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        except Exception as error:  # a template is anyone's code, and many refuse what they do not expect
+            raise HoldfastError(
+                f"The tokenizer's chat template refuses the prompt {plain_text(prompt)[:40]!r}: {first_line(error)}"
+            ) from error
 
     def encode_response(self, text: str) -> list[int]:
         """The tokens of a whole answer, EOS included."""

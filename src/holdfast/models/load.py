@@ -43,13 +43,21 @@ def load_causal_lm(directory: Path) -> tuple[Any, Codec]:
             f"The weights in {directory} lack {len(told['missing_keys'])} tensors of the model, "
             f"{min(told['missing_keys'])} for one; save the whole causal LM, head included."
         )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    except Exception as error:
-        raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {first_line(error)}") from error
-    codec = Codec(tokenizer)
+    codec = load_codec(directory)
     check_vocabulary(model, codec, directory)
     return model, codec
+
+
+def load_codec(directory: Path) -> Codec:
+    """The tokenizer of a local Hugging Face directory; its weights are not read."""
+    if not directory.is_dir():
+        raise HoldfastError(f"There is no directory {directory}; give one with a Hugging Face tokenizer.")
+    try:
+        return Codec(AutoTokenizer.from_pretrained(directory, local_files_only=True))
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {first_line(error)}") from error
 
 
 def check_vocabulary(model: Any, codec: Codec, directory: Path) -> None:

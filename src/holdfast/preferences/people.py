@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import insert, select
@@ -43,7 +42,7 @@ class TeamLabeller:
         self._judge = None if mode == "people" else JudgeLabeller(config.judge)
         self._store: PreferenceStore | None = None
         self._queue: LabelQueue | None = None
-        self._known = read_preferences(Path(config.people.checks)) if config.people.checks else []
+        self._known = read_preferences(config.people.checks) if config.people.checks else []
         self._sleep: Callable[[float], None] = time.sleep
 
     def connect(

@@ -1,33 +1,49 @@
-"""Rows of JSONL, Parquet and text files: mistakes are named by place, files written whole or not at all."""
+"""A row of data, whose mistakes are named by place; JSONL and Parquet files, written whole or not at all."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from holdfast.errors import HoldfastError
 from holdfast.preferences.encoding import json_text
+from holdfast.preferences.problems import BadData, Problem
+
+Unit = Literal["line", "row"]
+
+# What other data sets call the columns that are read here.
+OTHER_NAMES = {
+    "prompt": ("question", "instruction", "query", "input", "text"),
+    "chosen": ("chosen_response", "preferred", "accepted", "winner", "response_0"),
+    "rejected": ("rejected_response", "dispreferred", "loser", "response_1"),
+    "completion": ("answer", "output", "target"),
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One row of a file, and where it stands, for errors that name the place."""
 
-    path: Path
-    place: str
+    source: str
+    line: int
     values: dict[str, Any]
+    unit: Unit = "line"
 
-    def error(self, problem: str) -> HoldfastError:
-        return HoldfastError(f"{self.path}, {self.place}: {problem}.")
+    def error(self, kind: str, problem: str, ends: bool = False) -> BadData:
+        return BadData(self.problem(kind, problem, ends))
+
+    def problem(self, kind: str, text: str, ends: bool = False) -> Problem:
+        return Problem(self.source, self.line, kind, text, self.unit, ends)
 
     def get(self, column: str) -> Any:
         """The value, or None where the column is missing or empty."""
@@ -35,17 +51,27 @@ class Row:
 
     def require(self, column: str) -> Any:
         value = self.values.get(column)
-        if value is None:
-            there = ", ".join(self.values) or "nothing"
-            raise self.error(f"needs a column '{column}' and has {there}")
-        return value
+        if value is not None:
+            return value
+        if column in self.values:
+            raise self.error("null_value", f"needs a column '{column}', which is null here; fill it or remove the row")
+        names = [name for name in self.values if isinstance(name, str)]
+        there = ", ".join(name[:40] for name in names[:8]) or "nothing"
+        # A table has the same columns in every row, so saying it once is enough.
+        wanted = f"needs a column '{column}' and has {there}{', ...' if len(names) > 8 else ''}"
+        raise self.error("missing_column", wanted + self._meant(column, names), ends=self.unit == "row")
+
+    def _meant(self, column: str, names: Sequence[str]) -> str:
+        other = [name for name in OTHER_NAMES.get(column, ()) if name in names]
+        near = difflib.get_close_matches(column, [n[:40] for n in names if n not in ("chosen", "rejected")], 1, 0.7)
+        return f"; rename '{(near or other)[0]}' if that is it" if near or other else ""
 
     def text(self, column: str, default: str) -> str:
         value = self.values.get(column)
         if value is None:
             return default
         if not isinstance(value, str) or not value:
-            raise self.error(f"'{column}' must be a string that is not empty")
+            raise self.error("wrong_type", f"'{column}' must be a string that is not empty")
         return value
 
     def texts(self, column: str, default: str) -> tuple[str, ...]:
@@ -54,7 +80,7 @@ class Row:
         if not isinstance(value, list):
             return (self.text(column, default),)
         if not value or not all(isinstance(item, str) and item for item in value):
-            raise self.error(f"'{column}' must be a string or a list of strings that are not empty")
+            raise self.error("wrong_type", f"'{column}' must be a string or a list of strings that are not empty")
         return tuple(value)
 
     def integer(self, column: str, default: int) -> int:
@@ -65,31 +91,11 @@ class Row:
         if isinstance(value, str) and re.fullmatch("-?[0-9]{1,20}", value):
             return int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.error(f"'{column}' must be an integer")
+            raise self.error("wrong_type", f"'{column}' must be an integer")
         return value
 
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def read_rows(path: str | Path, text_column: str | None = None) -> Iterator[Row]:
-    """The rows of a .jsonl or .parquet file, one by one, or of a .txt file if a column for its lines is named."""
-    path = Path(path)
-    readers: dict[str, Callable[[Path], Iterator[Row]]] = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
-    if text_column is not None:
-        readers[".txt"] = lambda path: _read_lines(path, text_column)
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise _unknown_extension(path, readers)
-    empty = True
-    try:
-        for row in reader(path):
-            empty = False
-            yield row
-    except OSError as error:
-        raise HoldfastError(f"Cannot read {path}: {error.strerror or error}.") from error
-    if empty:
-        raise HoldfastError(f"{path} is empty; give a file with at least one row.")
 
 
 def write_rows(
@@ -106,7 +112,7 @@ def write_rows(
     writers = {".jsonl": _write_jsonl, ".parquet": _write_parquet}
     writer = writers.get(path.suffix.lower())
     if writer is None:
-        raise _unknown_extension(path, writers)
+        raise unknown_extension(path, writers)
     # In the same directory, because only a rename within one file system is atomic.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -125,7 +131,7 @@ def write_rows(
             temporary.unlink(missing_ok=True)
 
 
-def _unknown_extension(path: Path, known: dict[str, Any]) -> HoldfastError:
+def unknown_extension(path: Path, known: dict[str, Any]) -> HoldfastError:
     return HoldfastError(f"{path} has an extension that is not known here; use {' or '.join(sorted(known))}.")
 
 
@@ -143,47 +149,6 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Lines that are not blank, each with its place; only a newline ends one, whatever else Unicode has."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            place = f"line {number}"
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise Row(path, place, {}).error("is not UTF-8; save the file in that encoding") from error
-            if text.strip():
-                yield place, text
-
-
-def _read_lines(path: Path, column: str) -> Iterator[Row]:
-    for place, text in _lines(path):
-        yield Row(path, place, {column: text})
-
-
-def _read_jsonl(path: Path) -> Iterator[Row]:
-    for place, text in _lines(path):
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise Row(path, place, {}).error(f"is not JSON ({error})") from error
-        if not isinstance(values, dict):
-            raise Row(path, place, {}).error("must be a JSON object with named columns")
-        yield Row(path, place, values)
-
-
-def _read_parquet(path: Path) -> Iterator[Row]:
-    pyarrow = _pyarrow()
-    with path.open("rb") as file:
-        try:
-            table = pyarrow.parquet.read_table(file)
-            values = table.to_pylist()
-        except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-            raise HoldfastError(f"{path} cannot be read as Parquet ({error}).") from error
-    for number, row in enumerate(values, start=1):
-        yield Row(path, f"row {number}", row)
 
 
 def _write_jsonl(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], Change | None]) -> None:
@@ -204,7 +169,7 @@ def _write_jsonl(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callabl
 
 
 def _write_parquet(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], Change | None]) -> None:
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     given = list(rows)
     change = settle()
     try:
@@ -214,7 +179,7 @@ def _write_parquet(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Calla
     pyarrow.parquet.write_table(table, file)
 
 
-def _pyarrow() -> Any:
+def load_pyarrow() -> Any:
     try:
         import pyarrow
         import pyarrow.parquet

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-
-import torch
 
 from holdfast.config.schema import DataConfig
 from holdfast.errors import HoldfastError
 from holdfast.preferences.formats import read_demonstrations, read_prompts
+from holdfast.preferences.splits import split
 from holdfast.preferences.types import Demonstration, Labeller, Prompt
-from holdfast.randomness import generator
 from holdfast.worlds.protocol import LabellerSettings
 
 
@@ -20,21 +17,25 @@ class Files:
 
     name = "files"
 
-    def __init__(self, seed: int, data: DataConfig) -> None:
+    def __init__(self, data: DataConfig) -> None:
         if not data.prompts:
             raise HoldfastError(
-                'world.name = "files" needs prompts: set data.prompts to a .jsonl, .parquet or .txt file.'
+                'world.name = "files" needs prompts: set data.prompts to a .jsonl, .parquet or .txt file, '
+                "a directory that datasets saved, or hub:owner/name."
             )
-        prompts = list(dict.fromkeys(read_prompts(Path(data.prompts))))
         if data.heldout_prompts:
-            self._heldout = list(read_prompts(Path(data.heldout_prompts)))
+            self._heldout = list(dict.fromkeys(read_prompts(data.heldout_prompts)))
+            apart = set(self._heldout)
+            self._prompts = [p for p in dict.fromkeys(read_prompts(data.prompts)) if p not in apart]
         else:
-            order = torch.randperm(len(prompts), generator=generator(seed, "held-out prompts")).tolist()
-            held = sorted(order[: len(prompts) // 10])
-            self._heldout = [prompts[i] for i in held]
-        known = set(self._heldout)
-        self._prompts = [p for p in prompts if p not in known]
-        self._demonstrations = list(read_demonstrations(Path(data.demonstrations))) if data.demonstrations else []
+            self._prompts, self._heldout = split(read_prompts(data.prompts), data.heldout_share)
+            apart = set(self._heldout)
+        given = read_demonstrations(data.demonstrations) if data.demonstrations else []
+        self._demonstrations = [d for d in given if d.prompt not in apart]
+        taken_out = len(given) - len(self._demonstrations)
+        # Held-out prompts train nothing, and that includes imitation.
+        told = f"{taken_out:,} of {len(given):,} demonstrations answer held-out prompts and are left out."
+        self.notes = (told,) if taken_out else ()
 
     def prompts(self) -> Sequence[Prompt]:
         return self._prompts

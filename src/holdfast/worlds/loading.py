@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.config.schema import Config, DataConfig
 from holdfast.errors import HoldfastError, first_line
 from holdfast.preferences.people import MODES, TeamLabeller
+from holdfast.preferences.splits import Lengths
 from holdfast.preferences.types import Demonstration, Message
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.files import Files
@@ -24,7 +26,7 @@ def load_world(config: Config) -> World:
     """The world that the config names, made with the run's seed."""
     name, options, seed = config.world.name, config.world.options, config.run.seed
     if name == "files":
-        return Files(seed, config.data)
+        return Files(config.data)
     _refuse_unused_files(config.data)
     kind = Concierge if name == "concierge" else load_class(name, "world.name", BUILT_IN)
     world = _call(kind, name, seed, options)
@@ -55,14 +57,7 @@ def load_task(config: Config, world: World) -> Task:
         labeller = _labeller(config)
         if not (hasattr(labeller, "name") and callable(getattr(labeller, "label", None))):
             raise HoldfastError(f"The class {config.world.labeller} is not a labeller: it needs name and label().")
-        task = Task(
-            task.name,
-            task.prompts,
-            task.heldout_prompts,
-            task.demonstrations,
-            labeller,
-            task.policy_directory,
-        )
+        task = replace(task, labeller=labeller)
     _refuse_unused_taste(config, task)
     _check_texts(config.world.name, task)
     if not task.prompts:
@@ -169,4 +164,9 @@ def _refuse_unused_files(data: DataConfig) -> None:
     if named:
         raise HoldfastError(
             f'data.{named[0]} is only read with world.name = "files"; set that or leave data.{named[0]} out.'
+        )
+    if Lengths.of(data).limited and not data.preferences:
+        raise HoldfastError(
+            'data.min_prompt, max_prompt, min_answer and max_answer are for your own data: world.name = "files" or '
+            "data.preferences; leave them out here."
         )

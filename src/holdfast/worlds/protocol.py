@@ -68,6 +68,7 @@ class Task:
     demonstrations: Sequence[Demonstration]
     labeller: Labeller | None
     policy_directory: Path | None
+    notes: tuple[str, ...] = ()  # what a person should know about the data before the work begins
 
 
 def task_of(world: World, settings: LabellerSettings) -> Task:
@@ -80,4 +81,5 @@ def task_of(world: World, settings: LabellerSettings) -> Task:
         demonstrations=list(world.demonstrations()),
         labeller=world.labeller(settings),
         policy_directory=None if directory is None else Path(directory()),
+        notes=tuple(getattr(world, "notes", ())),
     )
