@@ -31,6 +31,7 @@ OPTIONS = {
     "dpo": ["--name", "--runs", "--json", "--config", "--set", "--policy", "--world", "--prompts", "--preferences"],
     "bestofn": ["--reward", "--n", "--aggregation", "--limit", "--out", "--distil", "--json", "--policy", "--prompts"],
     "pipeline": ["--stages", "--name", "--runs", "--json", "--config", "--set", "--policy", "--rounds"],
+    "data": ["check"],
     "doctor": ["RUN", "--json"],
 }  # fmt: skip
 

@@ -1,0 +1,212 @@
+"""`holdfast data check` from end to end, and runs on data that is broken, filtered or split."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+import small_run
+from holdfast.cli.main import main
+from holdfast.config import load_config
+from holdfast.errors import HoldfastError
+from holdfast.gathering import Ingredients, gather
+from holdfast.preferences.splits import is_heldout
+from holdfast.worlds.loading import load_task, load_world
+from model_directories import llama
+from small_run import settings, tree_of
+
+
+def write(path: Path, rows: list[object]) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+GOOD = [{"prompt": f"question {n}"} for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose chat template wants roles to alternate, as many do."""
+    directory = llama(tmp_path_factory.mktemp("model") / "model")
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
+        "{{ raise_exception('roles must alternate') }}{% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    )
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def test_clean_data_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "p.jsonl", GOOD)
+    assert main(["data", "check", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert told.endswith("\n0 errors, 0 warnings: nothing is wrong.\n")
+    held = sum(is_heldout(row["prompt"], 0.1) for row in GOOD)
+    assert re.search(rf"p\.jsonl +prompts +40 +40 +0 +0 +{40 - held} +{held}\n", told)
+    assert re.search(r"p\.jsonl +prompt +10 +11 +11 +11 +11\n", told)
+
+
+def test_warnings_are_1_and_errors_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "p.jsonl", [*GOOD, GOOD[3], GOOD[3]])
+    assert main(["data", "check", str(path), "--limit", "1"]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith(f"{path}:41: warning: the same prompt is at {path}:4; it counts once [duplicate]\n")
+    assert "... and 1 more [duplicate]" in told
+    assert "2 warnings: a run takes this data." in told
+    write(path, [*GOOD, '{"prompt": '])
+    assert main(["data", "check", str(path)]) == 2
+    assert f"{path}:41: error: is not JSON" in capsys.readouterr().out
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "c.jsonl", [{"prompt": "a", "chosen": "bb", "rejected": "c"}, {"prompt": "a"}])
+    assert main(["data", "check", "--json", str(path), "--max-answer", "1"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert (told["errors"], told["warnings"]) == (1, 1)
+    assert [(p["line"], p["kind"]) for p in told["problems"]] == [(1, "too_long"), (2, "missing_column")]
+    (source,) = told["sources"]
+    assert (source["kind"], source["rows"], source["usable"], source["beyond_limits"]) == ("preferences", 2, 1, 1)
+    assert source["lengths"]["chosen"]["max"] == 2
+
+
+def test_text_from_a_file_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "p.jsonl", [{"prom\u001b[31mpt": "a"}])
+    assert main(["data", "check", str(path)]) == 2
+    assert "\u001b" not in capsys.readouterr().out
+
+
+def test_lengths_in_tokens(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "p.jsonl", [*GOOD, {"prompt": "word " * 50}])
+    assert main(["data", "check", str(path), "--tokenizer", str(model), "--max-prompt", "60", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["length_unit"] == "tokens"
+    assert [(p["line"], p["kind"]) for p in told["problems"]] == [(41, "too_long")]
+
+
+def test_a_conversation_that_the_template_refuses(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twice = {"prompt": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}
+    path = write(tmp_path / "p.jsonl", [twice])
+    assert main(["data", "check", str(path)]) == 1  # a warning: some templates take it
+    assert main(["data", "check", str(path), "--tokenizer", str(model)]) == 2
+    told = capsys.readouterr().out
+    assert f"{path}:1: error: The tokenizer's chat template refuses" in told
+    assert "roles must alternate [template_refuses]" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--tokenizer", "gone"], "no directory gone"),
+        (["--max-prompt", "-1"], "below 0"),
+        (["--heldout-share", "0.9"], "from 0 to 0.5"),
+    ],
+)
+def test_options_that_make_no_sense(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "check", str(write(tmp_path / "p.jsonl", GOOD)), *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_on_broken_data_stops_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = write(tmp_path / "p.jsonl", [*GOOD, '{"prompt": ""}', "{", '{"prompt": 3}'])
+    before = tree_of(tmp_path)
+    words = settings(world__name="files", data__prompts=str(prompts))
+    assert main(["run", "--runs", str(tmp_path / "runs"), *words]) == 2
+    told = capsys.readouterr().err
+    assert told == (
+        f"holdfast: {prompts}, line 41: 'prompt' is empty; write one or remove the row; 2 more problems after it: "
+        f"`holdfast data check {prompts}` lists all.\n"
+    )
+    assert tree_of(tmp_path) == before
+
+
+TEXTS = [f"question {n}{' and more' if n % 2 else ''}" for n in range(40)]
+
+
+def own_data(tmp_path: Path, **more: str) -> list[str]:
+    """Settings of a run on files in which every prompt has a demonstration and a pair."""
+    prompts = write(tmp_path / "p.jsonl", [{"prompt": text} for text in TEXTS])
+    demonstrations = write(tmp_path / "d.jsonl", [{"prompt": t, "completion": f"answer to {t}"} for t in TEXTS])
+    pairs = [{"prompt": t, "chosen": f"good answer to {t}", "rejected": "bad"} for t in TEXTS]
+    labels = write(tmp_path / "c.jsonl", list(pairs))
+    files = {"data__prompts": prompts, "data__demonstrations": demonstrations, "data__preferences": labels}
+    given = {"world__name": "files", "world__options": "{}", **{k: str(v) for k, v in files.items()}, **more}
+    return [word for word in settings(**given) if word != "--set"]
+
+
+def test_heldout_prompts_train_nothing(tmp_path: Path) -> None:
+    config = load_config(None, own_data(tmp_path, data__heldout_share="0.3"))
+    found = gather(config, load_task(config, load_world(config)))
+    held = set(found.task.heldout_prompts)
+    assert held == {text for text in TEXTS if is_heldout(text, 0.3)}
+    assert held
+    left = set(TEXTS) - held
+    assert set(found.task.prompts) == left
+    assert {d.prompt for d in found.task.demonstrations} == left
+    assert {item.comparison.prompt for item in found.imported} == left
+    assert found.task.notes == (
+        f"{len(held)} of 40 demonstrations answer held-out prompts and are left out.",
+        f"{len(held)} of 40 imported comparisons are about held-out prompts and are left out.",
+    )
+
+
+def gathered(tmp_path: Path, **more: str) -> Ingredients:
+    config = load_config(None, own_data(tmp_path, data__heldout_share="0.0", **more))
+    return gather(config, load_task(config, load_world(config)))
+
+
+@pytest.mark.parametrize("unit", ["characters", "tokens"])
+def test_limits_leave_out_what_is_beyond_them(tmp_path: Path, unit: str) -> None:
+    codec = gathered(tmp_path).codec
+    length = len if unit == "characters" else lambda text: len(codec.encode_prompt(text))
+    limit = length("question 0")
+    expected = [text for text in TEXTS if length(text) <= limit]
+    assert 5 <= len(expected) <= 20
+    found = gathered(tmp_path, data__length_unit=unit, data__max_prompt=str(limit))
+    assert found.task.prompts == expected
+    assert [d.prompt for d in found.task.demonstrations] == expected
+    assert [item.comparison.prompt for item in found.imported] == expected
+    assert f"{40 - len(expected)} of 40 prompts are beyond the limits of data and are left out." in found.task.notes
+
+
+def test_limits_of_answers(tmp_path: Path) -> None:
+    found = gathered(tmp_path, data__max_answer="25", data__min_answer="3")
+    # "good answer to question 8" has 25 characters; a second figure, or "and more", is too much for the pair.
+    assert [item.comparison.prompt for item in found.imported] == [f"question {n}" for n in (0, 2, 4, 6, 8)]
+    # "answer to question 38" has 21, and "and more" makes it 30.
+    assert [d.prompt for d in found.task.demonstrations] == TEXTS[::2]
+    assert found.task.prompts == TEXTS
+
+
+def test_limits_that_leave_nothing(tmp_path: Path) -> None:
+    config = load_config(None, own_data(tmp_path, data__min_prompt="100"))
+    with pytest.raises(HoldfastError, match=r"None of the \d+ prompts is within the limits, in characters"):
+        gather(config, load_task(config, load_world(config)))
+
+
+def test_limits_without_data_of_one_s_own(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="are for your own data"):
+        load_world(load_config(None, ["data.max_prompt=10"]))
+    with pytest.raises(HoldfastError, match=r"data\.min_answer is 5 and data\.max_answer only 3"):
+        load_config(None, ["data.min_answer=5", "data.max_answer=3"])
+
+
+def test_a_run_on_one_s_own_data_says_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [w for word in own_data(tmp_path, run__rounds="1", audit__pairs="0") for w in ("--set", word)]
+    assert main(["run", "--runs", str(tmp_path / "runs"), "--name", small_run.NAME, *words]) == 0
+    assert re.search(
+        r"note: \d of 40 demonstrations answer held-out prompts and are left out\.", capsys.readouterr().err
+    )
