@@ -210,3 +210,13 @@ def test_a_run_on_one_s_own_data_says_what_it_left_out(tmp_path: Path, capsys: p
     assert re.search(
         r"note: \d of 40 demonstrations answer held-out prompts and are left out\.", capsys.readouterr().err
     )
+
+
+def test_sft_imitates_only_what_is_within_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = own_data(tmp_path, data__max_answer="25", data__heldout_share="0.0", sft__batch="8")
+    words = [w for word in given for w in ("--set", word)]
+    assert main(["sft", str(tmp_path / "out"), *words]) == 0
+    told = capsys.readouterr().err
+    assert "note: 20 of 40 demonstrations are beyond the limits of data and are left out." in told
+    # 20 demonstrations in batches of 8 are 3 updates; all 40 would have been 5.
+    assert re.search(r"\b3/3\b|\(3 steps\)", told)

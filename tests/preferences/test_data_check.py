@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -199,6 +200,13 @@ def test_every_kind_has_a_test() -> None:
     assert not {case.kind for case in CASES} & elsewhere
 
 
+def test_the_page_about_data_has_every_kind() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    errors, warnings = page.split("Warnings, with which")
+    for name, kind in KINDS.items():
+        assert f"| `{name}` | {kind.meaning} |" in (errors if kind.severity == "error" else warnings)
+
+
 # --- the file as a whole ------------------------------------------------------------------------------------------
 
 
@@ -369,6 +377,40 @@ def test_the_texts_of_a_file_do_not_stay_in_memory(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # 32 MB of text. What stays: 4 bytes for each length and at most 48 for each place in a table, half more as it grows.
+    # 32 MB of text. Kept are 4 bytes for each length and at most 48 for each place in a table, half more as it grows.
     assert (summary.usable, summary.prompts) == (8_000, 8_000)
     assert peak < 2e6
+
+
+PIECES = [
+    *(line for case in CASES for line in (*case.good, *case.lines) if len(line) < 1000),
+    b"\xff", b"\x00", "", "null", "[]", "{}", '""', "1e999", '{"prompt": {}}', '{"prompt": [[]]}', '{"": ""}',
+    '{"prompt": "p", "chosen": [], "rejected": []}', '{"messages": []}', '{"messages": [{}, {}]}',
+    '{"prompt": "p", "completion": [], "label": true}',
+    '{"prompt": "p", "completion": "x", "label": null}', '{"prompt": [null], "chosen": {}, "rejected": 1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_is_in_a_file_check_and_reader_agree(seed: int, tmp_path: Path) -> None:
+    """Lines good and bad, some cut or with a byte changed: no traceback, and errors exactly where a run refuses."""
+    rng = random.Random(seed)
+    lines = []
+    for piece in rng.choices(PIECES, k=rng.randint(1, 8)):
+        raw = bytearray(piece if isinstance(piece, bytes) else piece.encode())
+        if raw and rng.random() < 0.3:
+            raw[rng.randrange(len(raw))] = rng.randrange(256)
+        lines.append(bytes(raw[: rng.randint(0, len(raw))] if rng.random() < 0.2 else raw))
+    path = write(tmp_path / "data.jsonl", lines, end=rng.choice([b"", b"\n"]))
+    readers: dict[DataKind, Callable[[Path], Any]] = {
+        "prompts": read_prompts, "preferences": read_preferences, "demonstrations": read_demonstrations
+    }  # fmt: skip
+    for kind, read in readers.items():
+        findings, _ = check(path, kind=kind)
+        errors = [problem for problem in findings.kept if problem.severity == "error"]
+        if errors:
+            with pytest.raises(HoldfastError) as caught:
+                read(path)
+            assert str(caught.value).startswith(errors[0].sentence())
+        else:
+            read(path)

@@ -190,6 +190,7 @@ def test_given_heldout_prompts_are_taken_out_of_training(tmp_path: Path) -> None
     world = load_world(config)
     assert world.prompts() == ["one", "three"]
     assert world.heldout_prompts() == ["two", "other"]
+    assert load_task(config, world).notes == ("1 of 3 prompts are held out and do not train.",)
 
 
 def test_files_need_prompts_and_other_worlds_refuse_them(tmp_path: Path) -> None:

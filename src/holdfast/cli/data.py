@@ -126,9 +126,10 @@ def tell(summaries: Sequence[Summary], findings: Findings, limits: Lengths) -> N
         print()
     for line in columns(summary_rows(summaries)):
         print(visible(line))
-    print()
-    for line in columns(length_rows(summaries, limits.unit)):
-        print(visible(line))
+    if any(s.lengths for s in summaries):
+        print()
+        for line in columns(length_rows(summaries, limits.unit)):
+            print(visible(line))
     errors, warnings = findings.number("error"), findings.number("warning")
     verdict = "a run refuses this data" if errors else "a run takes this data" if warnings else "nothing is wrong"
     print(f"\n{counted(errors, 'error')}, {counted(warnings, 'warning')}: {verdict}.")

@@ -11,13 +11,14 @@ from rich.console import Console
 
 from holdfast.bench.tables import show_table
 from holdfast.checkpoint.lock import RunLock
-from holdfast.cli.session import PIPELINE, check_name, free_name
+from holdfast.cli.session import PIPELINE, check_name, free_name, tell_notes
 from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.errors import Interrupted
 from holdfast.gathering import gather
 from holdfast.lab.observer import GoldObserver, gold_of, scores_of
 from holdfast.loop import Answer, Observer
+from holdfast.preferences.splits import Lengths
 from holdfast.preferences.types import Prompt
 from holdfast.report.page import write_report
 from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
@@ -38,14 +39,18 @@ def new_pipeline(config: Config, runs: Path, name: str | None, as_json: bool = F
     ingredients = gather(config, task, ensemble_given=True)
     facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
     run = RunDirectory.create(path, config, {**facts, "stage": PIPELINE, "threads": ingredients.threads})
-    return work_on_pipeline(run, config, world, task, as_json)
+    tell_notes(ingredients.task)
+    return work_on_pipeline(run, config, world, ingredients.task, as_json)
 
 
 def resume_pipeline(run: RunDirectory, as_json: bool = False) -> int:
     """Go on with the stages that have not ended."""
     config = run.config()
     world = load_world(config)
-    return work_on_pipeline(run, config, world, load_task(config, world), as_json)
+    task = load_task(config, world)
+    if Lengths.of(config.data).limited:  # the tokenizer says what is too long, so it is loaded with its model
+        task = gather(config, task, ensemble_given=True, labels_stored=True).task
+    return work_on_pipeline(run, config, world, task, as_json)
 
 
 def work_on_pipeline(run: RunDirectory, config: Config, world: World, task: Task, as_json: bool) -> int:

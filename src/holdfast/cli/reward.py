@@ -25,6 +25,7 @@ def add(verbs: Any) -> None:
 
 def work(args: argparse.Namespace) -> int:
     from holdfast.assembly import assemble
+    from holdfast.cli.session import tell_notes
     from holdfast.cli.watching import StopRequest, Watch
     from holdfast.errors import HoldfastError
     from holdfast.gathering import gather
@@ -38,6 +39,7 @@ def work(args: argparse.Namespace) -> int:
     if not config.policy.path:
         raise HoldfastError("Reward models start from a trained policy: give --policy DIR (`holdfast sft` makes one).")
     ingredients = gather(config, load_task(config, load_world(config)))
+    tell_notes(ingredients.task)
     with tempfile.TemporaryDirectory(prefix="holdfast-reward-") as scratch, StopRequest() as stop:
         watch = Watch(stop)
         run = RunDirectory.create(Path(scratch) / "reward", config, {})

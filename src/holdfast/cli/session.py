@@ -32,7 +32,7 @@ from holdfast.reward.ensemble import VersionStore
 from holdfast.rundir import RunDirectory, refuse_occupied
 from holdfast.stages.dpo_run import assemble_dpo, check_dpo
 from holdfast.worlds.loading import load_task, load_world
-from holdfast.worlds.protocol import World
+from holdfast.worlds.protocol import Task, World
 
 # What a manifest calls a run of DPO; a run of the loop has no such word.
 DPO = "dpo"
@@ -114,8 +114,8 @@ def work_on(
     console = Console(highlight=False, quiet=as_json, soft_wrap=True, markup=False)
     console.print(f"run directory {run.path}")
     with RunLock(run.path), StopRequest() as stop:
-        known = dpo_notes(ingredients) if run.manifest().get("stage") == DPO else notes(ingredients)
-        for note in (*ingredients.task.notes, *known):
+        tell_notes(ingredients.task)
+        for note in dpo_notes(ingredients) if run.manifest().get("stage") == DPO else notes(ingredients):
             print(f"note: {note}", file=sys.stderr)
         watch = Watch(stop)
         try:
@@ -157,6 +157,12 @@ def carry_on(
         return assembly.loop.stopped
     finally:
         assembly.close()
+
+
+def tell_notes(task: Task) -> None:
+    """What is left out of the data, and why."""
+    for note in task.notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def dpo_notes(ingredients: Ingredients) -> list[str]:

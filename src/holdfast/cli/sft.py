@@ -23,6 +23,7 @@ def add(verbs: Any) -> None:
 
 def work(args: argparse.Namespace) -> int:
     from holdfast.assembly import save_model
+    from holdfast.cli.session import tell_notes
     from holdfast.cli.watching import StopRequest, Watch
     from holdfast.errors import HoldfastError
     from holdfast.gathering import gather
@@ -38,12 +39,13 @@ def work(args: argparse.Namespace) -> int:
     if not task.demonstrations or config.sft.epochs == 0:
         raise HoldfastError("There is nothing to imitate: give --demonstrations FILE and sft.epochs of at least 1.")
     ingredients = gather(config, task, ensemble_given=True)
+    tell_notes(ingredients.task)
     with StopRequest() as stop:
         watch = Watch(stop)
         try:
             loss = fine_tune(
-                Policy(ingredients.lm, fast=config.policy.fast), ingredients.codec, task.demonstrations, config.sft,
-                config.policy.micro_batch_tokens, generator(config.run.seed, "sft"), watch,
+                Policy(ingredients.lm, fast=config.policy.fast), ingredients.codec, ingredients.task.demonstrations,
+                config.sft, config.policy.micro_batch_tokens, generator(config.run.seed, "sft"), watch,
             )  # fmt: skip
         finally:
             watch.finish()

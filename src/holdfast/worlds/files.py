@@ -23,19 +23,25 @@ class Files:
                 'world.name = "files" needs prompts: set data.prompts to a .jsonl, .parquet or .txt file, '
                 "a directory that datasets saved, or hub:owner/name."
             )
+        given = list(dict.fromkeys(read_prompts(data.prompts)))
+        notes = []
         if data.heldout_prompts:
             self._heldout = list(dict.fromkeys(read_prompts(data.heldout_prompts)))
             apart = set(self._heldout)
-            self._prompts = [p for p in dict.fromkeys(read_prompts(data.prompts)) if p not in apart]
+            self._prompts = [p for p in given if p not in apart]
+            if len(self._prompts) < len(given):
+                notes.append(
+                    f"{len(given) - len(self._prompts):,} of {len(given):,} prompts are held out and do not train."
+                )
         else:
-            self._prompts, self._heldout = split(read_prompts(data.prompts), data.heldout_share)
+            self._prompts, self._heldout = split(given, data.heldout_share)
             apart = set(self._heldout)
-        given = read_demonstrations(data.demonstrations) if data.demonstrations else []
-        self._demonstrations = [d for d in given if d.prompt not in apart]
-        taken_out = len(given) - len(self._demonstrations)
+        shown = read_demonstrations(data.demonstrations) if data.demonstrations else []
         # Held-out prompts train nothing, and that includes imitation.
-        told = f"{taken_out:,} of {len(given):,} demonstrations answer held-out prompts and are left out."
-        self.notes = (told,) if taken_out else ()
+        self._demonstrations = [d for d in shown if d.prompt not in apart]
+        if taken_out := len(shown) - len(self._demonstrations):
+            notes.append(f"{taken_out:,} of {len(shown):,} demonstrations answer held-out prompts and are left out.")
+        self.notes = tuple(notes)
 
     def prompts(self) -> Sequence[Prompt]:
         return self._prompts
