@@ -103,7 +103,7 @@ def measure(name: str, lines: Iterator[str], directory: Path) -> dict[str, Any]:
     figures, printed = measured(CHECK, path)
     told = json.loads(printed)
     (source,) = told["sources"]
-    row = {"file": name, "mb": round(path.stat().st_size / 1e6, 1), **figures}
+    row: dict[str, Any] = {"file": name, "mb": round(path.stat().st_size / 1e6, 1), **figures}
     row |= {"rows": source["rows"], "usable": source["usable"], "errors": told["errors"], "counts": told["counts"]}
     if name.startswith("prompts"):
         row["read"] = measured(READ, path)[0]
