@@ -21,6 +21,7 @@ REQUIRED = (
 )  # fmt: skip
 OPTIONAL = {
     "pyarrow": "parquet",
+    "datasets": "datasets",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "trackio": "trackio",
