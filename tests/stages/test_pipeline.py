@@ -12,6 +12,7 @@ import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
+from holdfast.preferences.splits import is_heldout
 from holdfast.preferences.store import PreferenceStore
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.stages.plan import plan_stages
@@ -187,7 +188,8 @@ def test_files_of_one_s_own_without_a_labeller(tmp_path: Path) -> None:
     assert main(["pipeline", "--runs", str(tmp_path), "--name", "p", "--stages", "sft,reward,dpo", *words, *given]) == 0
     ledger = ledger_of(tmp_path / "p")
     assert [row["stage"] for row in ledger] == ["sft", "reward", "dpo"]
-    assert ledger[1]["labels"] == len(rows)
+    # What was said about held-out prompts trains nothing.
+    assert ledger[1]["labels"] == sum(not is_heldout(prompt, 0.1) for prompt, _, _ in rows) < len(rows)
     assert ledger[2]["gold"] is None
     assert ledger[2]["win_rate"] is None
     assert "pairs" in ledger[2]["note"]
