@@ -26,7 +26,7 @@ def waves(monkeypatch: pytest.MonkeyPatch) -> list[list[Job]]:
     """What is run, wave by wave; seed 1001 of the guarded arm fails."""
     asked: list[list[Job]] = []
 
-    def attempt(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> list[Outcome]:
+    def attempt(jobs: Sequence[Job], workers: int, say: Callable[[str], None], desk: object) -> list[Outcome]:
         asked.append(list(jobs))
         return [outcome_of(job) for job in jobs]
 

@@ -14,7 +14,7 @@ from holdfast.cli.options import add_verb
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.lab.experiment import Experiment, Plan
+    from holdfast.lab.experiment import Experiment, Plan, Results
 
 RESULTS = Path("benchmarks/results")
 FIRST_SEED = 1000
@@ -26,6 +26,7 @@ examples:
   holdfast lab run efficacy --forms both              every flaw in both its forms
   holdfast lab run detection --flaw my_flaw.py:Mine   a flaw of your own, in a file of your own
   holdfast lab sweep beta                             one knob over its range
+  holdfast lab sweep beta --ray auto                  its trials over the Ray cluster of this machine
   holdfast lab table efficacy                         the table of an earlier run, once more
 Trials go on where they were stopped: give the same command again."""
 
@@ -70,6 +71,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help=f"the first of them ({FIRST_SEED}; below 100 is for tuning)",
     )  # fmt: skip
     parser.add_argument("--workers", type=int, metavar="N", help="trials side by side, a core each (2)")
+    parser.add_argument(
+        "--ray", nargs="?", const="", metavar="ADDRESS",
+        help="trials over a Ray cluster: auto or HOST:PORT; without an address, over workers started here",
+    )  # fmt: skip
     parser.add_argument("--runs", type=Path, default=Path(".lab"), metavar="DIR", help="trials, kept (.lab)")
     add_out(parser)
     parser.add_argument(
@@ -127,14 +132,14 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace, experiment: Experiment) -> int:
     """Check everything, run what is missing, keep the result and its figure, and show the table."""
-    from holdfast.lab.results import carry_out, check_plan, command_of, document_of, keep, keep_figure
+    from holdfast.lab.results import check_plan, command_of, document_of, keep, keep_figure
 
     out, workers = out_of(args), workers_of(args, experiment)
     plan = plan_of(args, experiment)
     check_plan(plan)
     count = len(plan.cells()) + len(plan.cells(later=True))
-    print(f"{experiment.name}: {experiment.question}  {count} trials in {args.runs}", file=sys.stderr)
-    results = carry_out(plan, workers, lambda line: print(line, file=sys.stderr, flush=True))
+    say(f"{experiment.name}: {experiment.question}  {count} trials in {args.runs}")
+    results = trials_of(args, plan, workers)
     if not results.trials:
         raise HoldfastError(f"No trial has ended; the first one said: {results.failures[0]}")
     document = document_of(plan, results, command_of(sys.argv[1:]))
@@ -143,6 +148,22 @@ def run(args: argparse.Namespace, experiment: Experiment) -> int:
     keep_figure(plan.experiment, document["result"], label, out)
     show(plan.experiment, document, args.json, path)
     return 1 if results.failures else 0
+
+
+def trials_of(args: argparse.Namespace, plan: Plan, workers: int | None) -> Results:
+    """The plan carried out, on this machine or over a cluster."""
+    from holdfast.lab.results import carry_out
+
+    if args.ray is None:
+        return carry_out(plan, workers or 2, say)
+    from holdfast.lab.cluster import cluster_at
+
+    with cluster_at(args.ray, args.runs, workers, say) as cluster:
+        return carry_out(plan, cluster.workers, say, cluster.desk)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def plan_of(args: argparse.Namespace, experiment: Experiment) -> Plan:
@@ -198,11 +219,12 @@ def with_flaw(args: argparse.Namespace, experiment: Experiment) -> Experiment:
     return replace(experiment, scenarios=tuple(flaw_scenarios(name, args.flaw, liked, paid)))
 
 
-def workers_of(args: argparse.Namespace, experiment: Experiment) -> int:
+def workers_of(args: argparse.Namespace, experiment: Experiment) -> int | None:
+    """Trials side by side; None for what suits the place: two here, all cores of a cluster."""
     if args.workers is not None and args.workers < 1:
         raise HoldfastError(f"--workers is {args.workers}; at least 1 has to work.")
     # An experiment that measures time has the machine for itself.
-    return int(args.workers or experiment.workers or 2)
+    return args.workers or experiment.workers
 
 
 def out_of(args: argparse.Namespace) -> Path:

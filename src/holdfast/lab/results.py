@@ -16,7 +16,7 @@ from holdfast.config import load_config
 from holdfast.errors import HoldfastError
 from holdfast.lab.experiment import Cell, Experiment, Plan, Result, Results
 from holdfast.lab.observer import gold_of
-from holdfast.lab.running import attempt_trials
+from holdfast.lab.running import Desk, OwnProcess, attempt_trials
 from holdfast.lab.trial import Trial, summary
 from holdfast.report.charts import ChartSpec, grid
 from holdfast.worlds.loading import load_flaw, load_task, load_world
@@ -50,7 +50,7 @@ def check_plan(plan: Plan) -> None:
                 load_flaw(config.flaw.name, config.run.seed, task.demonstrations)
 
 
-def carry_out(plan: Plan, workers: int, say: Callable[[str], None]) -> Results:
+def carry_out(plan: Plan, workers: int, say: Callable[[str], None], desk: Callable[[], Desk] = OwnProcess) -> Results:
     """All trials of a plan; those that need another's figures come after it, and are left out where it failed."""
     trials: dict[Cell, Trial] = {}
     failures: list[str] = []
@@ -61,7 +61,7 @@ def carry_out(plan: Plan, workers: int, say: Callable[[str], None]) -> Results:
         places: dict[Path, int] = {}
         for i, job in enumerate(jobs):
             places.setdefault(job.path, i)
-        outcomes = attempt_trials([jobs[i] for i in places.values()], workers, say) if jobs else []
+        outcomes = attempt_trials([jobs[i] for i in places.values()], workers, say, desk) if jobs else []
         by_path = {outcome.job.path: outcome for outcome in outcomes}
         for cell, job in zip(cells, jobs, strict=True):
             outcome = by_path[job.path]
@@ -158,8 +158,12 @@ def keep_figure(experiment: Experiment, result: Result, label: str, out: Path) -
 
 
 def command_of(arguments: Sequence[str]) -> str:
-    """The command line without directories: where things lie on somebody's disk says nothing about the result."""
+    """The command line without directories and machines: where it was worked out says nothing about the result."""
     words = list(arguments)
+    if "--ray" in words:
+        at = words.index("--ray")
+        addressed = len(words) > at + 1 and not words[at + 1].startswith("-")
+        del words[at : at + 1 + addressed]
     for option in ("--out", "--runs"):
         if option in words:
             at = words.index(option)

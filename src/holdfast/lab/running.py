@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from queue import SimpleQueue
 from threading import Event, Lock
+from typing import Protocol
 
 from holdfast.errors import HoldfastError, Interrupted, first_line
 from holdfast.lab.trial import Job, Trial, ended, run_trial
@@ -27,8 +28,16 @@ class Outcome:
     failure: str = ""
 
 
-class Desk:
-    """One process that does a trial after another; one that has died is replaced by the next."""
+class Desk(Protocol):
+    """Where one trial after another is done; `close` ends the one that is under way."""
+
+    def do(self, job: Job) -> Outcome: ...
+
+    def close(self) -> None: ...
+
+
+class OwnProcess:
+    """A desk that is a process of its own on this machine; one that has died is replaced by the next."""
 
     def __init__(self) -> None:
         self._process: ProcessPoolExecutor | None = None
@@ -43,8 +52,7 @@ class Desk:
         if isinstance(error, BrokenProcessPool):
             self.close()
             return Outcome(job, None, KILLED)
-        said = first_line(error)
-        return Outcome(job, None, said if isinstance(error, HoldfastError) else f"{type(error).__name__}: {said}")
+        return Outcome(job, None, failure_of(error))
 
     def close(self) -> None:
         if self._process is not None:
@@ -52,29 +60,35 @@ class Desk:
             self._process = None
 
 
+def failure_of(error: BaseException) -> str:
+    """An error as a sentence; the name of its kind stands before one that is nobody's sentence."""
+    said = first_line(error)
+    return said if isinstance(error, HoldfastError) else f"{type(error).__name__}: {said}"
+
+
 def attempt_trials(
     jobs: Sequence[Job],
     workers: int = 2,
     say: Callable[[str], None] = print,
-    do: Callable[[Job], Outcome] | None = None,
+    desk: Callable[[], Desk] = OwnProcess,
 ) -> list[Outcome]:
-    """All jobs, in their order; `say` gets a line as each one ends. `do` stands in for a desk in tests."""
+    """All jobs, in their order, at as many desks as there are workers; `say` gets a line as each one ends."""
     # Before the processes start: each has one core, and a library that took two would be in the other's way.
     os.environ["OMP_NUM_THREADS"] = "1"
     desks: SimpleQueue[Desk] = SimpleQueue()
-    made = [Desk() for _ in range(workers)]
-    for desk in made:
-        desks.put(desk)
+    made = [desk() for _ in range(workers)]
+    for one in made:
+        desks.put(one)
     clock, stop = Clock(len(jobs), workers), Event()
 
     def work(job: Job) -> Outcome:
         if stop.is_set():
             return Outcome(job, None, "not begun.")
-        desk, fresh = desks.get(), not ended(job.path)
+        one, fresh = desks.get(), not ended(job.path)
         try:
-            outcome = desk.do(job) if fresh else read_ended(job)
+            outcome = one.do(job) if fresh else read_ended(job)
         finally:
-            desks.put(desk)
+            desks.put(one)
         if not stop.is_set():
             say(clock.line(outcome, fresh))
         return outcome
@@ -91,8 +105,8 @@ def attempt_trials(
                 future.cancel()
             raise Interrupted("The same command goes on from here.") from None
         finally:
-            for desk in made:
-                desk.close()
+            for one in made:
+                one.close()
     return [outcomes[i] for i in range(len(jobs))]
 
 
