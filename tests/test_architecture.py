@@ -34,6 +34,7 @@ from holdfast.preferences.weighing import LabellerWeights
 from holdfast.rundir import RunDirectory
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
+from vllm_stand_in import StandIn, policy_in, serving
 
 SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
 MODULES = {
@@ -325,6 +326,9 @@ def test_every_setting_is_read_by_something(
         judge.label([a_comparison()])
     with PreferenceStore.open(f"sqlite:///{tmp_path / 'people.db'}") as store:
         LabellerWeights(store, "small", load_config(None, ["quality.unreliable=weigh"]).quality).update()
+    stand_in = StandIn(policy_in(str(tmp_path / small_run.NAME / "reference")))
+    with serving(stand_in) as url:
+        small_run.run(tmp_path / "served", vllm__url=url, run__rounds="1", run__steps_per_round="1")
     stages = small_run.settings(
         sft__epochs="20", rollout__max_new_tokens="24", dpo__epochs="1", dpo__sft_both="1", probes__every="4"
     )

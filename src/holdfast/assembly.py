@@ -49,6 +49,7 @@ from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.rewarding import Rewarding
 from holdfast.rollout.sampler import Rollout, sample
+from holdfast.rollout.served import ServedSampler
 from holdfast.rundir import RunDirectory, write_model_directory
 from holdfast.sft import fine_tune
 from holdfast.track.progress import Progress
@@ -212,6 +213,17 @@ def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
     return ensemble
 
 
+def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSampler | None:
+    """Who samples from the policy, where a server does."""
+    if not config.vllm.url:
+        return None
+    weights = Path(config.vllm.weights) if config.vllm.weights else run.path / "served"
+    return ServedSampler(
+        config.vllm, sampling_of(config), codec.eos_id, codec.pad_id, config.policy.micro_batch_tokens, weights,
+        save=lambda directory, lm: save_model(directory, lm, codec),
+    )  # fmt: skip
+
+
 def controller_of(config: Config) -> KLController:
     kl = config.kl
     if kl.controller == "fixed":
@@ -309,6 +321,7 @@ def build_loop(
         progress=progress,
         guarding=guarding_of(config, reference, policy, collecting),
         obeying=Obeying(RequestStore(store.database, run.key), poll_seconds=config.people.poll_seconds),
+        served=served_sampler(config, run, codec),
         observers=observers,
         stop_requested=stop_requested,
     )  # fmt: skip

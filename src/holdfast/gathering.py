@@ -19,6 +19,7 @@ from holdfast.preferences.database import check_url
 from holdfast.preferences.formats import read_preferences
 from holdfast.preferences.types import LabelledComparison
 from holdfast.randomness import derive_seed
+from holdfast.rollout.vllm_api import VLLMServer
 from holdfast.starting import load_policy
 from holdfast.track.sinks import check_sinks
 from holdfast.worlds.flaws import Flaw
@@ -76,6 +77,14 @@ def gather(
     planted = config.flaw.name and config.flaw.where == "reward"
     flaw = load_flaw(config.flaw.name, config.run.seed, task.demonstrations) if planted else None
     return Ingredients(config, task, lm.to(config.run.device), codec, imported, threads, flaw)
+
+
+def check_server(ingredients: Ingredients) -> None:
+    """Where a server is to sample: it has to be there, serve one model, have room, and take weights."""
+    config, task, codec = ingredients.config, ingredients.task, ingredients.codec
+    if config.vllm.url:
+        longest = max(len(codec.encode_prompt(p)) for p in (*task.prompts, *task.heldout_prompts))
+        VLLMServer(config.vllm).check(longest + config.rollout.max_new_tokens)
 
 
 def set_up_torch(config: Config) -> None:

@@ -47,6 +47,7 @@ from holdfast.refreshing import Refreshing
 from holdfast.restoring import capture, resume
 from holdfast.reward.rewarding import Rewarding, Scored
 from holdfast.rollout.sampler import Rollout, Sampling, sample
+from holdfast.rollout.served import ServedSampler
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
 
@@ -115,6 +116,7 @@ class OnlineLoop:
     guarding: Guarding | None = None
     obeying: Obeying | None = None
     prober: Prober | None = None
+    served: ServedSampler | None = None
     observers: Sequence[Observer] = ()
     stop_requested: Callable[[], bool] = lambda: False
     ledger: KLLedger = field(default_factory=KLLedger)
@@ -302,6 +304,7 @@ class OnlineLoop:
             "response/length_max": float(max(rollout.lengths)),
             "response/unfinished": 1.0 - sum(rollout.finished) / len(rollout.finished),
             "response/distinct2": distinct_bigrams(rollout.responses),
+            **({} if rollout.server_gap is None else {"rollout/server_gap": rollout.server_gap}),
             "steps/skipped": float(at.skipped),
         }
         self.tracker.metrics(at.step, at.round, values)
@@ -352,6 +355,8 @@ class OnlineLoop:
         return [Answer(self.codec.decode(r), done) for r, done in zip(rollout.responses, rollout.finished, strict=True)]
 
     def sample(self, policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+        if self.served is not None and policy is self.policy:
+            return self.served.sample(policy, prompts, rng)
         return sample(policy, prompts, sampling_of(self.config), self.codec.eos_id, self.codec.pad_id, rng)
 
     def event(self, kind: str, **fields: object) -> None:

@@ -73,6 +73,10 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "gate", "--set", "kl.betta=1"], "There is no setting kl.betta; did you mean beta?"),
         (["run", "gate", "--world", "gone.py:World"], "world.name names the file gone.py, which does not exist."),
         (["run", "gate", "--world", "files"], 'world.name = "files" needs prompts'),
+        (
+            ["run", "gate", "--set", "vllm.url=http://127.0.0.1:8000"],
+            "Trials run side by side, and one vLLM server has",
+        ),
         (["run", "gate", "--weight", "1"], "--weight is the weight of --flaw; name a flaw with it."),
         (["run", "efficacy", "--only", "gambling"], "efficacy has no scenario 'gambling'; it has verbosity, "),
         (["run", "efficacy", "--flaw", "gambling"], "flaw.name is 'gambling'; it has to be one of verbosity, "),

@@ -7,6 +7,7 @@ from pathlib import Path
 import small_run
 from holdfast.cli.main import main
 from holdfast.track.registry import REGISTRY, SIGNALS
+from vllm_stand_in import StandIn, policy_in, serving
 
 
 def test_every_registered_metric_is_written_by_some_run(unbroken: Path, tmp_path: Path) -> None:
@@ -14,9 +15,11 @@ def test_every_registered_metric_is_written_by_some_run(unbroken: Path, tmp_path
     model, words = str(tmp_path / "model"), small_run.settings()
     assert main(["sft", model, *words]) == 0
     assert main(["dpo", "--policy", model, "--runs", str(tmp_path), "--name", "dpo", *words]) == 0
+    with serving(StandIn(policy_in(str(unbroken / "reference")))) as url:
+        served = small_run.run(tmp_path / "served", vllm__url=url, run__rounds="1", run__steps_per_round="1")
     written = {
         name
-        for run in (unbroken, loss, tmp_path / "dpo")
+        for run in (unbroken, loss, tmp_path / "dpo", served)
         for row in small_run.rows_of(run / "metrics.jsonl")
         for name in row
         if name not in ("step", "round") and not name.startswith(SIGNALS)

@@ -19,7 +19,7 @@ from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
 from holdfast.errors import HoldfastError, Interrupted
-from holdfast.gathering import Ingredients, gather
+from holdfast.gathering import Ingredients, check_server, gather
 from holdfast.guard.lines import interval, share
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.loop import Observer
@@ -52,6 +52,7 @@ def new_run(
     path = runs / (name or free_name(runs, f"{Path(world.name).name}-{config.run.seed}"))
     refuse_occupied(path)
     ingredients = gather(config, load_task(config, world), ensemble_given=ensemble_from is not None)
+    check_server(ingredients)
     facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
     # Ids decide held-out labels and a simulated labeller's slips, so equal seeds need equal ids, whatever the name.
     # In a database that several runs share, ids have to differ.
@@ -102,6 +103,8 @@ def resume_run(run: RunDirectory, as_json: bool = False) -> int:
         threads=int(run.manifest().get("threads", 0)),
         labels_stored=not CheckpointStore(run.checkpoints).is_empty(),
     )
+    if run.manifest().get("stage") != DPO:
+        check_server(ingredients)
     return work_on(run, ingredients, world, as_json, Path(given) if given else None)
 
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-
-def setting(
-    default: Any, doc: str, *, low: float | None = None, above: float | None = None, high: float | None = None
-) -> Any:
-    """A field with its documentation and limits: `low` <= value <= `high`, value > `above`."""
-    metadata = {"doc": doc, "low": low, "above": above, "high": high}
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+from holdfast.config.setting import setting
+from holdfast.config.vllm import VLLMConfig
 
 
 @dataclass(frozen=True)
@@ -426,6 +419,7 @@ class Config:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     sft: SFTConfig = field(default_factory=SFTConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    vllm: VLLMConfig = field(default_factory=VLLMConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     refresh: RefreshConfig = field(default_factory=RefreshConfig)
     gate: GateConfig = field(default_factory=GateConfig)

@@ -206,8 +206,8 @@ def check_nodes(ray: Any, sign: Sign) -> dict[str, bool]:
     for host, told in on_every_node(ray, look_around, sign):
         if told is None:
             raise HoldfastError(
-                f"The machine {host} of the cluster cannot run holdfast; install holdfast[ray] {versions()['holdfast']} "
-                "there."
+                f"The machine {host} of the cluster cannot run holdfast; install holdfast[ray] "
+                f"{versions()['holdfast']} there."
             )
         answer = json.loads(told)
         if differing := {n: v for n, v in answer["versions"].items() if v != versions()[n]}:

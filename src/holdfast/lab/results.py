@@ -39,6 +39,8 @@ def check_plan(plan: Plan) -> None:
         for arm in plan.experiment.arms:
             overrides = [*plan.experiment.settings, *plan.settings, *arm.overrides, *scenario.overrides]
             config = load_config(None, [*overrides, f"run.seed={plan.seeds[0]}"])
+            if config.vllm.url:
+                raise HoldfastError("Trials run side by side, and one vLLM server has one policy: leave vllm.url out.")
             if (key := repr((config.world, config.flaw))) in seen:
                 continue
             seen.add(key)

@@ -58,7 +58,7 @@ def order_of(job: Job, sign: Sign) -> str:
     """A job as a text, with absolute paths."""
     here = {name: str(path.absolute()) for name, path in (("path", job.path), ("references", job.references)) if path}
     fields = asdict(job) | {"overrides": list(job.overrides), "references": None} | here
-    return json.dumps({"job": fields, "runs": str(sign.runs), "secret": sign.secret, "from": os.getcwd()})
+    return json.dumps({"job": fields, "runs": str(sign.runs), "secret": sign.secret, "from": str(Path.cwd())})
 
 
 def work_on(order: str) -> tuple[str, bytes]:
@@ -76,7 +76,7 @@ def work_on(order: str) -> tuple[str, bytes]:
     record: dict[str, Any] = {"shared": shared, "host": socket.gethostname(), "failure": ""}
     try:
         run_trial(job)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the driver has to hear of it
         # Told as a sentence: an exception would have to be unpickled where it arrives.
         return json.dumps(record | {"failure": failure_of(error)}), b""
     if shared:

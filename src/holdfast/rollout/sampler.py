@@ -43,7 +43,7 @@ class Rollout:
     """Prompts and sampled responses, ragged as lists, with per-token values padded on the right.
 
     Log-probs are of the full distribution at the sampling temperature (before top-p and top-k), as the update and
-    the reference compute them.
+    the reference compute them. `server_gap` is how far a server's own were from them, where one did the sampling.
     """
 
     prompts: list[list[int]]
@@ -52,6 +52,7 @@ class Rollout:
     values_BT: Tensor | None
     mask_BT: Tensor
     finished: list[bool]
+    server_gap: float | None = None
 
     @property
     def lengths(self) -> list[int]:

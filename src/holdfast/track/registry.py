@@ -182,6 +182,13 @@ _METRICS = (
         "share",
         "neither",
     ),
+    Metric(
+        "rollout/server_gap",
+        "mean over the step's tokens of |log pi by the vLLM server - log pi by our own model|, both at temperature 1; "
+        "only with vllm.url",
+        "nats per token",
+        "down",
+    ),
     Metric("steps/skipped", "steps dropped so far because a value was not finite", "steps", "down"),
 )
 

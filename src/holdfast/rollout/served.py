@@ -1,0 +1,161 @@
+"""A sampler whose answers a vLLM server draws, with the policy's present weights.
+
+    policy -> weights in a directory -> server reloads -> answers -> checked -> log-probs and values by our own model
+
+Log-probs are always our own: the server's come from other kernels, often of another precision, and PPO's ratio would
+start off 1. How far the server's are from them is a metric, and where they are too far the answers are refused,
+because then other weights or another vocabulary have answered.
+
+Shapes: B rows, T response tokens padded on the right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.config.vllm import VLLMConfig
+from holdfast.cores import CORES
+from holdfast.errors import HoldfastError
+from holdfast.models.policy import Policy
+from holdfast.rollout.batches import MicroBatch, lay_out, micro_batches
+from holdfast.rollout.sampler import Rollout, Sampling
+from holdfast.rollout.vllm_api import Completion, VLLMServer
+
+# Seeds that every server takes.
+SEEDS = 2**31
+
+
+class ServedSampler:
+    """Answers of the policy, drawn by a server; `save` writes a model to a directory, whole or not at all."""
+
+    def __init__(
+        self,
+        config: VLLMConfig,
+        sampling: Sampling,
+        eos_id: int,
+        pad_id: int,
+        max_tokens: int,
+        weights: Path,
+        save: Callable[[Path, Any], None],
+    ) -> None:
+        self._config, self._sampling = config, sampling
+        self._eos_id, self._pad_id, self._max_tokens = eos_id, pad_id, max_tokens
+        self._weights, self._save = weights, save
+        self._server = VLLMServer(config)
+        self._model = ""
+        self._loaded = ""
+        self._says_version = False
+
+    @torch.no_grad()
+    def sample(self, policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+        """One answer to each prompt, each with a seed of its own; nothing that other weights have answered."""
+        if not self._model:
+            self._model = self._server.check(max(len(p) for p in prompts) + self._sampling.max_new_tokens)
+        version = weights_version(policy)
+        if self._loaded != version or (self._says_version and self._server.version() != version):
+            self._publish(policy, version)
+        seeds = torch.randint(SEEDS, (len(prompts),), generator=rng).tolist()
+        answers = self._ask(prompts, seeds)
+        if self._says_version and (found := self._server.version()) != version:
+            raise HoldfastError(
+                f"{self._server.name} answered with the weights {found!r} and not with the policy's: another run uses "
+                "it, or it was restarted; leave it to one run, and go on with `holdfast resume`."
+            )
+        beyond = max(max(answer.tokens) for answer in answers)
+        if beyond >= policy.vocabulary:
+            raise HoldfastError(
+                f"{self._server.name} answered with the token {beyond}, but the policy has {policy.vocabulary}: it "
+                "serves another vocabulary."
+            )
+        return self._rollout(policy, prompts, answers)
+
+    def _ask(self, prompts: list[list[int]], seeds: list[int]) -> list[Completion]:
+        """All answers, several at once; the first failure ends the rest."""
+        pool = ThreadPoolExecutor(self._config.parallel)
+        ask = partial(self._server.complete, self._model, sampling=self._sampling, eos_id=self._eos_id)
+        try:
+            asked = [pool.submit(ask, prompt, seed=seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+            return [future.result() for future in asked]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _publish(self, policy: Policy, version: str) -> None:
+        """Write the weights where the server sees them, and have it use them."""
+        # A directory of its own for each version: servers have been seen to keep what they read from a path before.
+        directory = self._weights / version
+        if not directory.is_dir():
+            self._save(directory, policy.lm)
+        there = f"{self._config.weights_there.rstrip('/')}/{version}" if self._config.weights_there else ""
+        self._says_version = self._server.load(there or str(directory.absolute()), version)
+        self._loaded = version
+        for older in self._weights.glob(f"{PREFIX}*"):
+            if older != directory:
+                shutil.rmtree(older, ignore_errors=True)
+
+    def _rollout(self, policy: Policy, prompts: list[list[int]], answers: list[Completion]) -> Rollout:
+        """The answers with our own log-probs and values, if the server's log-probs say that the policy gave them."""
+        responses = [answer.tokens for answer in answers]
+        theirs_BT = torch.zeros(len(answers), max(len(r) for r in responses))
+        for b, answer in enumerate(answers):
+            theirs_BT[b, : len(answer.logprobs)] = torch.tensor(answer.logprobs)
+        mask_BT = torch.arange(theirs_BT.shape[1])[None] < torch.tensor([len(r) for r in responses])[:, None]
+        logprobs_BT, values_BT = self._own(policy, prompts, responses, self._sampling.temperature, theirs_BT)
+        plain_BT = logprobs_BT  # the server's are at temperature 1, whatever it samples at
+        if self._sampling.temperature != 1.0:
+            plain_BT = self._own(policy, prompts, responses, 1.0, theirs_BT)[0]
+        gap = float((plain_BT - theirs_BT)[mask_BT].abs().mean())
+        if not gap <= self._config.tolerance:
+            raise HoldfastError(
+                f"{self._server.name} finds its answers less or more likely than the policy does, by {gap:.3g} nats a "
+                f"token where vllm.tolerance allows {self._config.tolerance:g}: it uses other weights, or was started "
+                "with a --logprobs-mode other than raw_logprobs."
+            )
+        return Rollout(
+            prompts=[list(p) for p in prompts],
+            responses=responses,
+            logprobs_BT=logprobs_BT,
+            values_BT=values_BT,
+            mask_BT=mask_BT,
+            finished=[answer.finished for answer in answers],
+            server_gap=gap,
+        )
+
+    def _own(
+        self, policy: Policy, prompts: list[list[int]], responses: list[list[int]], temperature: float, like_BT: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probs and, with a value head, values of given answers in one pass."""
+        logprobs_BT, values_BT = torch.zeros_like(like_BT), torch.zeros_like(like_BT)
+        pieces = CORES.free if policy.fast is not None else 0
+        rows = range(len(prompts))
+        batches = micro_batches(prompts, responses, rows, self._pad_id, self._max_tokens, policy.device, pieces)
+
+        def compute(batch: MicroBatch) -> None:
+            with torch.no_grad():  # which each thread has to say for itself
+                out = policy(batch, temperature)
+            lay_out(out.logprobs_N, batch, logprobs_BT)
+            if out.values_N is not None:
+                lay_out(out.values_N, batch, values_BT)
+
+        CORES.share([partial(compute, batch) for batch in batches])
+        return logprobs_BT, None if policy.value_head is None else values_BT
+
+
+PREFIX = "weights-"
+
+
+def weights_version(policy: Policy) -> str:
+    """A name for the model's present weights, by what they are: equal weights have equal names, in every run."""
+    digest = hashlib.blake2b(digest_size=12)
+    for name, tensor in policy.lm.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return f"{PREFIX}{digest.hexdigest()}"

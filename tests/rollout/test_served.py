@@ -1,0 +1,220 @@
+"""Rollouts by a server: the policy's own answers and log-probs, weights that follow it, and refusals in a sentence."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast.config.vllm import VLLMConfig
+from holdfast.errors import HoldfastError
+from holdfast.models.policy import Policy
+from holdfast.rollout.sampler import Sampling
+from holdfast.rollout.served import ServedSampler, weights_version
+from holdfast.rollout.vllm_api import VLLMServer
+from tiny_models import EOS, PAD, VOCABULARY, gpt2, llama
+from vllm_stand_in import NAME, StandIn, draw_one, serving
+
+PROMPTS = [[3, 4, 5], [6, 7], [8, 9, 10, 11], [3, 4, 5]]
+SAMPLING = Sampling(max_new_tokens=6)
+
+
+def make(lm: Any = None, value_head: bool = False, seed: int = 0) -> Policy:
+    torch.manual_seed(seed)
+    return Policy(lm or llama(), value_head=value_head)
+
+
+@pytest.fixture
+def stand_in() -> StandIn:
+    return StandIn(make(seed=1))
+
+
+@pytest.fixture
+def url(stand_in: StandIn) -> Iterator[str]:
+    with serving(stand_in) as address:
+        yield address
+
+
+def save(directory: Path, lm: Any) -> None:
+    lm.save_pretrained(directory)
+
+
+def sampler(url: str, weights: Path, sampling: Sampling = SAMPLING, **settings: Any) -> ServedSampler:
+    config = VLLMConfig(url=url, **{"retries": 0, "timeout_seconds": 20.0, **settings})
+    return ServedSampler(config, sampling, EOS, PAD, 64, weights, save)
+
+
+def rng(seed: int = 5) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("build", [llama, gpt2])
+def test_the_answers_are_the_policys_own(url: str, stand_in: StandIn, tmp_path: Path, build: Any) -> None:
+    torch.manual_seed(2)
+    policy = make(build())
+    rollout = sampler(url, tmp_path).sample(policy, PROMPTS, rng())
+    # As this policy draws them here with the same seeds, and not as the one that the server began with.
+    seeds = torch.randint(2**31, (4,), generator=rng()).tolist()
+    here = [draw_one(policy, p, SAMPLING, EOS, s) for p, s in zip(PROMPTS, seeds, strict=True)]
+    assert list(zip(rollout.responses, rollout.finished, strict=True)) == here
+    assert rollout.prompts == PROMPTS
+    assert rollout.responses[0] != rollout.responses[3]  # the same prompt, a seed of its own
+    assert rollout.mask_BT.sum(1).tolist() == rollout.lengths
+    assert rollout.server_gap is not None
+    assert rollout.server_gap < 1e-5
+
+
+def test_log_probs_and_values_are_our_own(url: str, tmp_path: Path) -> None:
+    policy = make(value_head=True)
+    assert policy.value_head is not None
+    torch.nn.init.normal_(policy.value_head.linear.weight)
+    sampling = replace(SAMPLING, temperature=0.7, top_k=5)
+    rollout = sampler(url, tmp_path, sampling).sample(policy, PROMPTS, rng())
+    for row, (prompt, response) in enumerate(zip(rollout.prompts, rollout.responses, strict=True)):
+        ids = torch.tensor([[*prompt, *response]])
+        out = policy.lm(input_ids=ids, output_hidden_states=True)
+        places = torch.arange(len(prompt) - 1, len(prompt) + len(response) - 1)
+        logits = out.logits[0, places] / 0.7
+        wanted = logits.log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]
+        assert torch.allclose(rollout.logprobs_BT[row, : len(response)], wanted, atol=1e-5)
+        values = policy.value_head(out.hidden_states[-1][0, places])
+        assert rollout.values_BT is not None
+        assert torch.allclose(rollout.values_BT[row, : len(response)], values, atol=1e-5)
+    # The server's log-probs are compared at temperature 1, which is what it gives.
+    assert rollout.server_gap is not None
+    assert rollout.server_gap < 1e-5
+
+
+def test_weights_follow_the_policy_and_are_sent_once(url: str, stand_in: StandIn, tmp_path: Path) -> None:
+    policy, served = make(), sampler(url, tmp_path)
+    served.sample(policy, PROMPTS, rng())
+    served.sample(policy, PROMPTS, rng())
+    assert len(stand_in.loaded) == 1
+    with torch.no_grad():
+        policy.lm.get_output_embeddings().weight[3, 0] += 1e-4
+    served.sample(policy, PROMPTS, rng())
+    assert len(stand_in.loaded) == len(set(stand_in.loaded)) == 2
+    assert stand_in.version == weights_version(policy)
+    # Only those in use stay on the disk.
+    assert [p.name for p in tmp_path.iterdir()] == [weights_version(policy)]
+
+
+def test_a_server_that_was_restarted_gets_its_weights_again(url: str, stand_in: StandIn, tmp_path: Path) -> None:
+    policy, served = make(), sampler(url, tmp_path)
+    served.sample(policy, PROMPTS, rng())
+    stand_in.policy, stand_in.version = make(seed=9), "default"
+    rollout = served.sample(policy, PROMPTS, rng())
+    assert len(stand_in.loaded) == 2
+    assert rollout.server_gap is not None
+    assert rollout.server_gap < 1e-5
+
+
+def test_the_directory_may_have_another_path_there(url: str, stand_in: StandIn, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    served = sampler(url, tmp_path / "real", weights_there=f"{tmp_path}/link/")
+    policy = make()
+    served.sample(policy, PROMPTS, rng())
+    assert stand_in.loaded == [f"{tmp_path}/link/{weights_version(policy)}"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ({"deaf": True, "versions": False}, r"finds its answers less or more likely .* it uses other weights"),
+        ({"deaf": True}, r"finds its answers less or more likely than the policy does, by .* where vllm.tolerance"),
+        ({"usurped": True}, r"answered with the weights 'another-run' and not with the policy's: another run uses it"),
+        ({"logprobs": False}, r"gives no log-probs; start it with --max-logprobs of 1 or more\."),
+        ({"token_ids": False}, r"gives no token ids; it needs vLLM 0\.16 or newer\."),
+        ({"cut_prompts": True}, r"read other prompt tokens than it was sent"),
+        ({"stop_early": True}, r"ended an answer before its end token \(by 'length'\)"),
+        ({"other_token": VOCABULARY}, rf"answered with the token {VOCABULARY}, but the policy has {VOCABULARY}"),
+        ({"dev_mode": False}, r"takes no weights while it runs: start it with VLLM_SERVER_DEV_MODE=1"),
+        (
+            {"room": 9},
+            r"takes 9 tokens at most, and the longest prompt with a full answer has 10: .* --max-model-len 10",
+        ),
+        ({"key": "secret"}, r"wants a key, or another one: set vllm.key_variable\."),
+        ({"slow": 1.5}, r"did not answer within 0\.5 seconds; raise vllm.timeout_seconds or lower vllm.parallel"),
+        ({"busy": 1000}, r"answered 503 at /v1/models: busy\."),
+    ],
+)
+def test_what_cannot_be_trusted_is_refused(
+    url: str, stand_in: StandIn, tmp_path: Path, fault: dict[str, Any], sentence: str
+) -> None:
+    for name, value in fault.items():
+        setattr(stand_in, name, value)
+    timeout = 0.5 if "slow" in fault else 20.0
+    with pytest.raises(HoldfastError, match=sentence) as caught:
+        sampler(url, tmp_path, timeout_seconds=timeout).sample(make(), PROMPTS, rng())
+    assert str(caught.value).startswith(f"The vLLM server {url} ")
+
+
+def test_weights_that_do_not_fit_are_refused(url: str, tmp_path: Path) -> None:
+    served = ServedSampler(
+        VLLMConfig(url=url, retries=0), SAMPLING, EOS, PAD, 64, tmp_path, lambda directory, lm: directory.mkdir()
+    )
+    with pytest.raises(HoldfastError, match=r"could not load the weights in .*\(it answered 500: .* the same shape\.$"):
+        served.sample(make(), PROMPTS, rng())
+
+
+def test_a_server_that_says_no_versions_is_held_to_its_log_probs(url: str, stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.versions = False
+    served = sampler(url, tmp_path)
+    served.sample(make(), PROMPTS, rng())
+    assert "/weight_info" not in stand_in.calls
+    stand_in.policy = make(seed=9)  # restarted, unnoticed
+    with pytest.raises(HoldfastError, match="it uses other weights"):
+        served.sample(make(), PROMPTS, rng())
+
+
+def test_the_key_is_sent(url: str, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in.key = "secret"
+    monkeypatch.delenv("THE_KEY", raising=False)
+    with pytest.raises(HoldfastError, match=r"vllm\.key_variable names THE_KEY, which is not set"):
+        sampler(url, tmp_path, key_variable="THE_KEY").sample(make(), PROMPTS, rng())
+    monkeypatch.setenv("THE_KEY", "secret")
+    sampler(url, tmp_path, key_variable="THE_KEY").sample(make(), PROMPTS, rng())
+
+
+def test_models_are_told_apart(url: str) -> None:
+    assert VLLMServer(VLLMConfig(url=f"{url}/v1/", retries=0)).check(10) == NAME
+    with pytest.raises(HoldfastError, match=rf"serves no model 'other'; it has {NAME}: set vllm.model\."):
+        VLLMServer(VLLMConfig(url=url, model="other", retries=0)).check(10)
+
+
+def test_what_passes_is_waited_for(url: str, stand_in: StandIn) -> None:
+    stand_in.busy = 2
+    waits: list[float] = []
+    server = VLLMServer(VLLMConfig(url=url, retries=2), sleep=waits.append)
+    assert server.check(10) == NAME
+    assert waits == [0.5, 1.0]
+
+
+def test_a_server_that_is_away_is_told_of() -> None:
+    waits: list[float] = []
+    server = VLLMServer(VLLMConfig(url="http://127.0.0.1:1", retries=2), sleep=waits.append)
+    with pytest.raises(HoldfastError, match=r"^The vLLM server http://127.0.0.1:1 cannot be reached .* start it, and"):
+        server.check(10)
+    assert len(waits) == 2
+
+
+def test_answers_are_asked_for_side_by_side(url: str, stand_in: StandIn, tmp_path: Path) -> None:
+    policy, served = make(), sampler(url, tmp_path, parallel=4)
+    served.sample(policy, PROMPTS, rng())
+    stand_in.slow = 0.2
+    start = time.monotonic()
+    served.sample(policy, PROMPTS, rng())
+    assert time.monotonic() - start < 0.6
+
+
+def test_versions_follow_from_the_weights_alone() -> None:
+    one, same, other = make(), make(), make(seed=3)
+    assert weights_version(one) == weights_version(same) != weights_version(other)
+    names = {weights_version(p) for p in itertools.chain([one, same], [other])}
+    assert len(names) == 2
