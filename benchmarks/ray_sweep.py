@@ -101,7 +101,7 @@ def in_the_middle(runs: Path, strike: Callable[[int], None]) -> threading.Thread
     """A thread that strikes the first worker that is seen in the middle of a run."""
 
     def watch() -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 600
         while time.monotonic() < until:
             for lock in runs.glob("trials/*/*/run.lock"):
                 metrics = lock.with_name("metrics.jsonl")

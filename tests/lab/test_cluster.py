@@ -75,7 +75,7 @@ class Killer(threading.Thread):
         self.runs, self.killed = runs, 0
 
     def run(self) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 600
         while not self.killed and time.monotonic() < until:
             for lock in self.runs.glob("trials/*/*/run.lock"):
                 metrics = lock.with_name("metrics.jsonl")

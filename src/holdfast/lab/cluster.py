@@ -34,6 +34,7 @@ ATTEMPTS = 4
 STORE_BYTES = 200 * 2**20
 CONNECT_SECONDS = 5.0
 PROBE_SECONDS = 120.0
+TIDY_SECONDS = 20.0
 # How long a file may take to be seen by another machine of a shared file system, whose directories are cached.
 VISIBLE_SECONDS = 60.0
 
@@ -66,7 +67,7 @@ class RayDesk:
             if self._closed:
                 break
             try:
-                answer = self._answer(self._work.remote(order_of(job, self._cluster.sign)))
+                answer = self._answer(order_of(job, self._cluster.sign))
             except _Lost as lost:
                 why = str(lost)
                 if attempt < ATTEMPTS and not self._closed:
@@ -82,8 +83,19 @@ class RayDesk:
     def close(self) -> None:
         self._closed = True
 
-    def _answer(self, asked: Any) -> tuple[str, bytes]:
-        """What the worker says in the end; looks up now and then, so that a Ctrl-C is noticed."""
+    def _answer(self, order: str) -> tuple[str, bytes]:
+        """What a worker says in the end."""
+        errors = self._cluster.ray.exceptions
+        try:
+            record, files = self._wait_for(self._work.remote(order))
+        except errors.RayTaskError as error:
+            raise HoldfastError(f"The worker could not begin: {cause_of(error)}") from None
+        except errors.RayError as error:
+            raise _Lost(f"its worker died ({type(error).__name__})") from None
+        return record, files
+
+    def _wait_for(self, asked: Any) -> Any:
+        """Looks up now and then, so that a Ctrl-C is noticed."""
         ray, waited = self._cluster.ray, 0
         while not ray.wait([asked], timeout=0.5)[0]:
             waited += 1
@@ -92,13 +104,7 @@ class RayDesk:
                 raise _Lost("stopped")
             if waited % 60 == 0 and not ray.cluster_resources().get("CPU"):
                 raise HoldfastError("No worker of the cluster is left; the same command goes on with it.")
-        try:
-            record, files = ray.get(asked)
-        except ray.exceptions.RayTaskError as error:
-            raise HoldfastError(f"The worker could not begin: {cause_of(error)}") from None
-        except ray.exceptions.RayError as error:
-            raise _Lost(f"its worker died ({type(error).__name__})") from None
-        return record, files
+        return ray.get(asked)
 
     def _received(self, job: Job, record: str, files: bytes) -> Outcome:
         told = json.loads(record)
@@ -154,6 +160,8 @@ def cluster_at(address: str, runs: Path, workers: int | None, say: Callable[[str
 def load_ray() -> Any:
     """Ray, quiet and without its statistics."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # A trial is as urgent as one in a process of our own; Ray would have it wait for everything else.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # Later versions change what happens to GPU variables, and warn until one has chosen. No trial asks for a GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -220,7 +228,9 @@ def check_nodes(ray: Any, sign: Sign) -> dict[str, bool]:
     return seen
 
 
-def on_every_node(ray: Any, task: Callable[[str], Any], sign: Sign) -> Iterator[tuple[str, Any]]:
+def on_every_node(
+    ray: Any, task: Callable[[str], Any], sign: Sign, seconds: float = PROBE_SECONDS
+) -> Iterator[tuple[str, Any]]:
     """A task once on each machine that is up, with what came of it; None where it failed."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -234,15 +244,16 @@ def on_every_node(ray: Any, task: Callable[[str], Any], sign: Sign) -> Iterator[
             asked.append((name, remote.remote(order)))
     for host, reference in asked:
         try:
-            yield host, ray.get(reference, timeout=PROBE_SECONDS)
+            yield host, ray.get(reference, timeout=seconds)
         except ray.exceptions.RayError:
             yield host, None
 
 
 def leave_tidy(ray: Any, sign: Sign) -> None:
     """Have machines that kept trials for themselves remove what is left of them."""
-    for _ in on_every_node(ray, tidy_up, sign):
-        pass
+    with contextlib.suppress(ray.exceptions.RayError, ConnectionError, RuntimeError):
+        for _ in on_every_node(ray, tidy_up, sign, TIDY_SECONDS):
+            pass
 
 
 def how_they_see(seen: dict[str, bool], runs: Path) -> str:
