@@ -1,6 +1,6 @@
 """Eight runs of a sweep over Ray's workers: are they what they are without, and when a worker or a machine dies?
 
-`python benchmarks/ray_sweep.py` takes about three minutes on two cores. The runs are tiny and their figures mean
+`python benchmarks/ray_sweep.py` takes a few minutes on two cores. The runs are tiny and their figures mean
 nothing: what counts is that they are equal, bit for bit, however they were worked out.
 
     processes      two processes of this machine, as without --ray
@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -90,9 +91,14 @@ def work(runs: Path, carry: Callable[[Plan, Callable[[str], None]], Results]) ->
 def over_ray(address: str = "", elsewhere: Path | None = None) -> Callable[[Plan, Callable[[str], None]], Results]:
     def carry(plan: Plan, say: Callable[[str], None]) -> Results:
         with cluster_at(address, plan.runs, 2, say) as cluster:
-            if elsewhere is not None:  # as if the workers were on machines that do not see the directory
-                cluster = replace(cluster, sign=Sign(elsewhere, cluster.sign.secret))
-            return carry_out(plan, cluster.workers, say, cluster.desk)
+            if elsewhere is None:
+                return carry_out(plan, cluster.workers, say, cluster.desk)
+            # As if the workers were on machines that do not see the directory.
+            apart = replace(cluster, sign=Sign(elsewhere, cluster.sign.secret))
+            try:
+                return carry_out(plan, apart.workers, say, apart.desk)
+            finally:
+                shutil.rmtree(apart.sign.room, ignore_errors=True)
 
     return carry
 

@@ -89,7 +89,9 @@ class Killer(threading.Thread):
 
 
 @pytest.mark.slow
-def test_eight_trials_come_to_the_same_though_a_worker_is_killed(tmp_path: Path) -> None:
+def test_eight_trials_come_to_the_same_though_a_worker_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plain = carry_out(eight(tmp_path / "plain"), 1, lambda line: None, Here)
     assert (
         len({tuple(t.proxy) for t in plain.trials.values()}) == 8
@@ -105,6 +107,7 @@ def test_eight_trials_come_to_the_same_though_a_worker_is_killed(tmp_path: Path)
         job = replace(eight(tmp_path / "back").job(next(iter(found.trials)), {}), references=None)
         returned = apart.desk().do(job)
     assert killer.killed
+    assert capsys.readouterr().out == ""  # which is for results
     assert sum("its worker died (WorkerCrashedError); it is run again (2/4)" in line for line in said) == 1, said
     assert sum(line.startswith("[") for line in said) == 8
     assert len(found.trials) == 8
@@ -316,7 +319,7 @@ def test_joining_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("Could not find any running Ray instance.\nMore words.")
 
     with pytest.raises(HoldfastError, match=r"cannot be joined: Could not find any running Ray instance\.$"):
-        connect(types.SimpleNamespace(init=refuse), "auto")
+        connect(types.SimpleNamespace(init=refuse, exceptions=StandInRay.exceptions), "auto")
 
 
 def test_the_line_says_where_trials_are_worked_on() -> None:

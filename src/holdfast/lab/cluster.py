@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -137,6 +138,8 @@ def cluster_at(address: str, runs: Path, workers: int | None, say: Callable[[str
     os.environ["OMP_NUM_THREADS"] = "1"  # a core for each trial, as without a cluster
     sign = Sign(runs.absolute(), secrets.token_hex(16))
     with contextlib.ExitStack() as stack:
+        # Ray tells of workers that died on standard output, which is for results.
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         if address:
             connect(ray, address)
             stack.callback(ray.shutdown)
@@ -189,7 +192,7 @@ def connect(ray: Any, address: str) -> None:
             ) from error
     try:
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
         raise HoldfastError(f"The Ray cluster at {address} cannot be joined: {first_line(error)}") from error
 
 
