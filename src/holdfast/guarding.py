@@ -10,6 +10,7 @@ small to see, cannot carry it downhill.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -91,9 +92,9 @@ class Guarding:
         if wanted or self._suspicious(pairs, decisive):
             buy(max(0, self.audits.suspicious_pairs - self.audits.pairs), decisive, pointed)
         verdict = self.guard.judge(pairs, self.auditing.left)
-        if verdict.level == "watch":
-            # Something is amiss and people have not said what to make of it: as many again.
-            buy(self.audits.suspicious_pairs, decisive, pointed)
+        if verdict.level == "watch" or last:
+            # Something is amiss and people have not said what to make of it, or a choice is to be made: as many again.
+            buy(self.audits.suspicious_pairs, decisive, *([pointed] if verdict.level == "watch" else []))
             verdict = self.guard.judge(pairs, self.auditing.left)
         return verdict, pairs
 
@@ -109,9 +110,12 @@ class Guarding:
         return verdict.level != "hacking" and (verdict.level == "healthy" if rate is None else rate >= 0.5)
 
     def prefers_anchor(self, pairs: Sequence[AuditPair]) -> bool:
-        """Whether people like the last good policy better than the present one, by this round's answers."""
-        rate = win_rate(pairs, "anchor")
-        return rate is not None and rate < 0.5
+        """Whether people like the last good policy better than the present one, by this round's answers.
+
+        By more than one standard error: where they like both alike, the one that has learnt from more labels stays.
+        """
+        won = [pair.policy_won for pair in pairs if pair.against == "anchor"]
+        return len(won) - 2 * sum(won) > math.sqrt(len(won))
 
     def advance(self, name: str, round: int, step: int, policy: Policy) -> None:
         """The present policy, saved under `name`, is the last good one from now on."""

@@ -146,7 +146,7 @@ def test_a_run_ends_with_the_policy_that_people_like_better(changes: dict[str, s
     assert (rollback["round"], rollback["to"]) == (2, "round-0001")
     assert rollback["reason"].startswith("the run ends with the policy that people liked better: people preferred")
     # Everyone was asked as often as in a suspicious round.
-    assert events_of(run, "audit")[-1]["anchor_pairs"] == 4
+    assert events_of(run, "audit")[-1]["anchor_pairs"] == 8
     store = CheckpointStore(run / "checkpoints")
     assert parts_that_differ(store.load("round-0001"), store.load("round-0002")) == []
     advised = small_run.run(tmp_path / "advised", **{**unsure, "guard__mode": "advise"})
