@@ -9,6 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.preferences.formats import write_preferences
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
+from holdfast.reward.repeats import is_repeat
 from holdfast.rundir import RunDirectory, write_model_directory
 from holdfast.starting import checkpoint_policy
 
@@ -113,7 +114,8 @@ def figure_rows(data: RunData, step: int) -> str:
 
 
 def export_labels(run: RunDirectory, out: Path, conversational: bool) -> tuple[int, int]:
-    """Write the run's labelled comparisons; returns rows written and ties left out."""
+    """Write the run's labelled comparisons, each once; returns rows written and ties left out."""
     with PreferenceStore.open(run.database_url(run.config())) as store:
-        result = write_preferences(out, store.each_labelled(), conversational=conversational)
+        once = (item for item in store.each_labelled() if not is_repeat(item.comparison.id))
+        result = write_preferences(out, once, conversational=conversational)
     return result.written, result.skipped
