@@ -61,7 +61,7 @@ async def compute_score_async(
 
 def prompt_in(extra_info: Mapping[str, Any] | None, key: str) -> Any:
     """The prompt that the dataset carries along: a text, or messages as a list of plain objects."""
-    prompt = (extra_info or {}).get(key)
+    prompt: Any = (extra_info or {}).get(key)
     # Parquet gives arrays where the dataset had lists.
     prompt = prompt.tolist() if hasattr(prompt, "tolist") else prompt
     if isinstance(prompt, list | tuple):

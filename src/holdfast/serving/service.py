@@ -95,23 +95,27 @@ class Service:
         """
         async with self._swapping:
             number = await asyncio.to_thread(self.source.in_use) if version is None else version
-            if number != self.scorer.version:
-                was = self.scorer.version
-                self.scorer = await asyncio.to_thread(self.source.load, number)
-                self.tally.swaps += 1
-                self._say(f"Version {number} of the ensemble scores from now on, in the place of version {was}.")
+            await self._swap_to(number)
             self._pinned = version is not None
             return number
+
+    async def _swap_to(self, number: int) -> None:
+        if number == self.scorer.version:
+            return
+        was = self.scorer.version
+        self.scorer = await asyncio.to_thread(self.source.load, number)
+        self.tally.swaps += 1
+        self._say(f"Version {number} of the ensemble scores from now on, in the place of version {was}.")
 
     async def _keep_up(self) -> None:
         """Look every few seconds whether the run uses another version."""
         told = ""
         while True:
             await asyncio.sleep(self._follow)
-            if self._pinned:
-                continue
             try:
-                await self.use(None)
+                async with self._swapping:
+                    if not self._pinned:
+                        await self._swap_to(await asyncio.to_thread(self.source.in_use))
                 told = ""
             except (HoldfastError, OSError, KeyError, ValueError) as error:
                 # The version that is here goes on; a fault that lasts is said once.
