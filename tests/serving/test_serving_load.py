@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from reward_server import OWNER, TOKEN, Truth, Wire, serving_rewards, texts_of
 
 from holdfast.serving.batching import Limits
+from reward_server import OWNER, TOKEN, Truth, Wire, serving_rewards, texts_of
 
 CLIENTS, EACH = 200, 4
 NEAR = 1e-4

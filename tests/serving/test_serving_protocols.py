@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from reward_server import OWNER, TOKEN, Truth, serving_rewards
 
 from holdfast.preferences.types import Message
 from holdfast.serving.app import LARGEST_BODY
+from reward_server import OWNER, TOKEN, Truth, serving_rewards
 
 # Made by running the trainers' own client code against a recorder; each file says which code, of which commit.
 RECORDED = Path(__file__).parent / "recorded"
@@ -155,7 +155,12 @@ REFUSALS = {
     "not an object": ("/score", b"[1]", 422, "a list, but it has to be an object"),
     "nothing": ("/score", b"{}", 422, "'prompts' is missing"),
     "no answers": ("/score", {"prompts": [], "responses": []}, 422, "nothing to score"),
-    "one prompt, two answers": ("/score", {"prompts": ["a"], "responses": ["b", "c"]}, 422, "1 prompts and 2 responses"),
+    "one prompt, two answers": (
+        "/score",
+        {"prompts": ["a"], "responses": ["b", "c"]},
+        422,
+        "1 prompts and 2 responses",
+    ),
     "an empty answer": ("/score", {"prompts": ["a"], "responses": [" "]}, 422, "answer 0 is empty"),
     "an empty prompt": ("/score", {"prompts": [""], "responses": ["b"]}, 422, "prompt of answer 0 is empty"),
     "a number for a text": ("/score", {"prompts": ["a"], "responses": [3]}, 422, "responses[0] is a number"),

@@ -4,7 +4,6 @@ import shutil
 import time
 
 import pytest
-from reward_server import OWNER, serving_rewards
 
 import small_run
 from holdfast.checkpoint.snapshot import Snapshot
@@ -13,6 +12,7 @@ from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
 from holdfast.reward.ensemble import VersionStore
 from holdfast.serving.source import open_directory, open_run
+from reward_server import OWNER, serving_rewards
 
 ONE = {"prompts": ["x"], "responses": ["y"]}
 

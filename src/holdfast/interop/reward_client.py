@@ -87,7 +87,8 @@ class RewardClient:
             if attempt < self.retries:
                 self.sleep(pause)
         raise HoldfastError(
-            f"The reward service at {self.url} has not answered in {self.retries + 1} tries; the last reason was: {reason}"
+            f"The reward service at {self.url} has not answered in {self.retries + 1} tries; "
+            f"the last reason was: {reason}"
         )
 
 
