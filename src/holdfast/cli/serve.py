@@ -95,6 +95,8 @@ def bind(host: str, port: int) -> tuple[Any, str]:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # From here on who connects is kept waiting and not turned away, though the server is still starting.
+        listener.listen(2048)
     except OSError as error:
         listener.close()
         raise HoldfastError(
