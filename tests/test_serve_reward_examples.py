@@ -20,7 +20,7 @@ PROMPT = "A quick question: do we need to book and are dogs allowed?"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    run = small_run.run(tmp_path_factory.mktemp("examples"), run__rounds="1")
+    run = small_run.run(tmp_path_factory.mktemp("examples"), run__rounds="1", guard__mode="off")
     with serving_rewards(run) as running:
         yield running
 

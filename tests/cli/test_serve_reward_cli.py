@@ -22,7 +22,7 @@ TOKEN = "0123456789abcdef-token"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return small_run.run(tmp_path_factory.mktemp("rewards"), run__rounds="1")
+    return small_run.run(tmp_path_factory.mktemp("rewards"), run__rounds="1", guard__mode="off")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ NEAR = 1e-4
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return small_run.run(tmp_path_factory.mktemp("clients"), run__rounds="1")
+    return small_run.run(tmp_path_factory.mktemp("clients"), run__rounds="1", guard__mode="off")
 
 
 @pytest.fixture(scope="module")

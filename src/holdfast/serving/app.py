@@ -6,6 +6,7 @@ of the trainers can send nothing but a URL. It is taken out of the path before a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
@@ -136,7 +137,8 @@ def _scoring(service: Service, protocol: Protocol) -> Handler:
 
 def _versions(service: Service) -> Handler:
     async def versions(request: Request) -> Response:
-        return JSONResponse({"in_use": service.scorer.version, "versions": service.source.numbers()})
+        numbers = await asyncio.to_thread(service.source.numbers)
+        return JSONResponse({"in_use": service.scorer.version, "versions": numbers})
 
     return versions
 
@@ -160,7 +162,8 @@ def _use_version(service: Service) -> Handler:
 
 def _watch(service: Service) -> Handler:
     async def watch(request: Request) -> Response:
-        return JSONResponse(service.watch.report())
+        # In a thread: the watch may be at work, and nobody else should wait for it.
+        return JSONResponse(await asyncio.to_thread(service.watch.report))
 
     return watch
 
@@ -168,15 +171,16 @@ def _watch(service: Service) -> Handler:
 def _restart(service: Service) -> Handler:
     async def restart(request: Request) -> Response:
         _owned(request, "Beginning the baseline anew")
-        service.watch.restart()
-        return JSONResponse(service.watch.report())
+        await asyncio.to_thread(service.watch.restart)
+        return JSONResponse(await asyncio.to_thread(service.watch.report))
 
     return restart
 
 
 def _metrics(service: Service) -> Handler:
     async def metrics(request: Request) -> Response:
-        return PlainTextResponse(metrics_text(service), media_type="text/plain; version=0.0.4")
+        text = await asyncio.to_thread(metrics_text, service)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     return metrics
 

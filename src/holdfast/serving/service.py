@@ -103,9 +103,14 @@ class Service:
         if number == self.scorer.version:
             return
         was = self.scorer.version
-        self.scorer = await asyncio.to_thread(self.source.load, number)
+        self.scorer = await asyncio.to_thread(self._prepared, number)
         self.tally.swaps += 1
         self._say(f"Version {number} of the ensemble scores from now on, in the place of version {was}.")
+
+    def _prepared(self, number: int) -> Scorer:
+        scorer = self.source.load(number)
+        self.watch.prepare(scorer)
+        return scorer
 
     async def _keep_up(self) -> None:
         """Look every few seconds whether the run uses another version."""

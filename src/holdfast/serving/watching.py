@@ -90,7 +90,7 @@ def _joined(judged: Sequence[Judgement]) -> Judgement:
 
 
 @dataclass(eq=False)
-class Usual:
+class Start:
     """The baseline of one version of the ensemble: the stream's first windows as that version sees them."""
 
     baselines: dict[str, Baseline]
@@ -114,7 +114,8 @@ class StreamWatch:
 
     def _begin(self) -> None:
         self._first: list[Rows] = []  # the windows of the baseline, to be scored again by the next version
-        self._usual = self._nothing_usual()
+        self._start = self._no_start()
+        self._prepared: tuple[Scorer, Start] | None = None
         self._version = 0
         self._rows = Rows()
         self._recent: Recent = {}
@@ -144,25 +145,40 @@ class StreamWatch:
                 self._look(scorer, window)
             self._rows = rows
 
+    def prepare(self, scorer: Scorer) -> None:
+        """Read the baseline as another version sees it, before that version is used and somebody has to wait."""
+        with self._lock:
+            first = list(self._first)
+        start = self._read_again(scorer, first, self._no_start())
+        with self._lock:
+            self._prepared = scorer, start
+
     def _turn_to(self, scorer: Scorer) -> None:
         """Another version: rows and readings of the one before are not comparable, and the baseline is read again."""
         self._rows, self._recent, self._readings = Rows(), {}, {}
-        self._usual, self._version = self._nothing_usual(), scorer.version
-        for rows in self._first:
+        made_for, start = self._prepared or (None, self._no_start())
+        start = start if made_for is scorer else self._no_start()
+        # What has joined the baseline since the version was prepared is all that is left to read.
+        self._start = self._read_again(scorer, self._first[start.windows :], start)
+        self._version, self._prepared = scorer.version, None
+
+    def _read_again(self, scorer: Scorer, windows: Sequence[Rows], start: Start) -> Start:
+        for rows in windows:
             judged = scorer.judge(rows.prompts, rows.responses)
-            self._add_to_baseline(scorer, Rows(rows.prompts, rows.responses, [judged]))
+            self._add_to_baseline(scorer, Rows(rows.prompts, rows.responses, [judged]), start)
+        return start
 
     def _look(self, scorer: Scorer, window: Rows) -> None:
         self._windows += 1
         if len(self._first) < self._settings.baseline:
             self._first.append(window)
-            self._add_to_baseline(scorer, window)
+            self._add_to_baseline(scorer, window, self._start)
             return
         found, self._recent = read_all(self._signals, window.view(), scorer.known, self._recent)
         for name, value in found.items():
             kept = self._readings.setdefault(name, deque(maxlen=self._settings.recent))
             kept.append((self._windows, value))
-        compared = {name: self._usual.baselines[name].compare(list(kept)) for name, kept in self._readings.items()}
+        compared = {name: self._start.baselines[name].compare(list(kept)) for name, kept in self._readings.items()}
         self._deviations = {name: deviation for name, deviation in compared.items() if deviation is not None}
         self._judge(window)
 
@@ -182,15 +198,14 @@ class StreamWatch:
             self._told = ""
             self._say(f"After {self._answers} answers the stream looks like its start again.")
 
-    def _add_to_baseline(self, scorer: Scorer, window: Rows) -> None:
-        usual = self._usual
-        found, usual.recent = read_all(self._signals, window.view(), scorer.known, usual.recent)
+    def _add_to_baseline(self, scorer: Scorer, window: Rows, start: Start) -> None:
+        found, start.recent = read_all(self._signals, window.view(), scorer.known, start.recent)
         for name, value in found.items():
-            usual.baselines[name].add_reference(value)
-        usual.windows += 1
+            start.baselines[name].add_reference(value)
+        start.windows += 1
 
-    def _nothing_usual(self) -> Usual:
-        return Usual({name: Baseline(signal, 1, of_start=True) for name, signal in self._signals.items()})
+    def _no_start(self) -> Start:
+        return Start({name: Baseline(signal, 1, of_start=True) for name, signal in self._signals.items()})
 
     def report(self) -> dict[str, Any]:
         """Where the stream stands, for a program to read."""
