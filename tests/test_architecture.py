@@ -46,6 +46,8 @@ MODULES = {
 # its own line or above. What stands in one pair of brackets is one part.
 ORDER = [
     [("cli",)],
+    # A server of its own, which refuses in the same way as the pages' and builds its ensemble as a run does.
+    [("serving",)],
     [("web",)],
     [("bench",)],
     [("lab",)],
@@ -65,6 +67,8 @@ ORDER = [
     [("control",), ("checkpoint",), ("preferences",)],
     [("models", "rollout")],
     [("algorithms",), ("preferences.types",), ("config",), ("randomness",), ("cores",)],
+    # What a foreign trainer's workers import: no torch, nothing of the house but its errors.
+    [("interop", "interop.reward_client", "interop.verl", "interop.openrlhf")],
     [("errors",), ("garbage",), ("",)],
 ]
 

@@ -22,6 +22,9 @@ OPTIONS = {
     "run": ["--name", "--runs", "--json", "--config", "--set", "--world", "--seed", "--rounds", "--policy", "--prompts",
             "--demonstrations", "--preferences"],
     "resume": ["RUN", "--json"],
+    "serve-reward": ["RUN", "--host", "--port", "--token-file", "--owner-token-file", "--make-token", "--policy",
+                     "--follow", "--ensemble-version", "--chat-template", "--wait-ms", "--batch", "--queue", "--window",
+                     "--suspicion", "--labels"],
     "report": ["RUN", "--out"],
     "export": ["RUN", "DIR", "--checkpoint", "--labels", "--conversational"],
     "init": ["FILE", "--config", "--set"],
@@ -46,14 +49,18 @@ def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+# A verb is called like its file, with a dash where that has to have an underscore.
+NAMES = [verb.__name__.rpartition(".")[2].replace("_", "-") for verb in VERBS]
+
+
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of([], capsys)
-    for verb in VERBS:
-        assert re.search(rf"^    {verb.__name__.rpartition('.')[2]}\s+\S", text, re.MULTILINE)
+    for verb in NAMES:
+        assert re.search(rf"^    {verb}\s+\S", text, re.MULTILINE)
     assert "first steps:" in text
 
 
-@pytest.mark.parametrize("verb", [verb.__name__.rpartition(".")[2] for verb in VERBS])
+@pytest.mark.parametrize("verb", NAMES)
 def test_help_of_a_verb_names_its_options(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of([verb], capsys)
     assert text.startswith(f"usage: holdfast {verb}")

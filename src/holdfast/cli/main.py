@@ -24,11 +24,15 @@ from holdfast.cli import (
     reward,
     run,
     serve,
+    serve_reward,
     sft,
 )
 from holdfast.errors import HoldfastError, Interrupted
 
-VERBS = (run, pipeline, resume, serve, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, data, doctor)
+VERBS = (
+    run, pipeline, resume, serve, serve_reward, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, data,
+    doctor,
+)  # fmt: skip
 
 DESCRIPTION = """\
 Online RLHF that does not collapse and does not hack its reward.

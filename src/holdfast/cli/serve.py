@@ -62,25 +62,16 @@ def work(args: argparse.Namespace) -> int:
 
 def listen(args: argparse.Namespace, site: Any) -> int:
     """Bind first, so that a port that is taken is said in a sentence, then serve until told to end."""
-    import socket
-
     import uvicorn
 
     from holdfast.preferences.accounts import SERVER
     from holdfast.web.app import create_app
 
-    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((args.host, args.port))
-    except OSError as error:
+        listener, address = bind(args.host, args.port)
+    except HoldfastError:
         site.close()
-        raise HoldfastError(
-            f"Cannot listen on {args.host} port {args.port} ({error.strerror or error}); choose another --port."
-        ) from None
-    shown = f"[{args.host}]" if ":" in args.host else args.host
-    address = f"http://{shown}:{listener.getsockname()[1]}"
+        raise
     print(f"serving {site.run.path} at {address}", flush=True)
     if not site.accounts.any():
         print(f"no account yet; make yourself the owner:  {address}/join/{site.accounts.invite('owner', SERVER)}")
@@ -93,13 +84,35 @@ def listen(args: argparse.Namespace, site: Any) -> int:
     return 0
 
 
-def server_config(app: Any) -> Any:
-    """How uvicorn serves the application."""
+def bind(host: str, port: int) -> tuple[Any, str]:
+    """A socket that listens there, and its address for a browser."""
+    import socket
+
+    if not 0 <= port < 65536:
+        raise HoldfastError(f"--port {port} is not a port; choose one from 0 to 65535.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        # From here on who connects is kept waiting and not turned away, though the server is still starting.
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise HoldfastError(
+            f"Cannot listen on {host} port {port} ({error.strerror or error}); choose another --port."
+        ) from None
+    shown = f"[{host}]" if ":" in host else host
+    return listener, f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def server_config(app: Any, grace_seconds: int = 3) -> Any:
+    """How uvicorn serves the application; at the end requests that are being answered have the grace to finish."""
     import uvicorn
 
     # Anybody can write a forwarding header: with a new address in each try nobody would ever have to wait.
     return uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3,
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=grace_seconds,
         proxy_headers=False,
     )  # fmt: skip
 

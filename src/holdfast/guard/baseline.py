@@ -105,10 +105,13 @@ def p_and_z(y: float, predictions: Sequence[Prediction], side: Side) -> tuple[fl
 
 
 class Baseline:
-    """The readings of one signal that count as usual."""
+    """The readings of one signal that count as usual.
 
-    def __init__(self, signal: Signal, window: int) -> None:
-        self._signal = signal
+    With `of_start` the reference's place is taken by the first batches of a stream, and words say so.
+    """
+
+    def __init__(self, signal: Signal, window: int, of_start: bool = False) -> None:
+        self._signal, self._of_start = signal, of_start
         self._reference: list[float] = []
         self._healthy: deque[Reading] = deque(maxlen=window)
 
@@ -153,7 +156,7 @@ class Baseline:
     def _usual(self) -> Usual:
         """The reference's mean where it has a reading, for words that everybody understands."""
         if self._reference:
-            return Usual(fmean(self._reference), of_reference=True)
+            return Usual(fmean(self._reference), of_reference=not self._of_start, of_start=self._of_start)
         return Usual(fmean(x for _, x in self._healthy), of_reference=False)
 
     def _floor(self, scaled: Sequence[float]) -> float:

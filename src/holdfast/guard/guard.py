@@ -10,7 +10,6 @@ It holds no models, and its memory goes on through rollbacks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -23,8 +22,9 @@ from holdfast.errors import HoldfastError
 from holdfast.guard.audit import Against, AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
 from holdfast.guard.grams import lay_flat
+from holdfast.guard.reading import read_all
 from holdfast.guard.sequential import Evidence, SequentialTest
-from holdfast.guard.signal import HALF, Signal
+from holdfast.guard.signal import Signal
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
 from holdfast.guard.verdict import Verdict, decide
@@ -80,17 +80,8 @@ class Guard:
         return {self._signals[name].metric: value for name, value in readings.items()}
 
     def _read(self, view: StepView) -> dict[str, float]:
-        """What every signal says of a batch; what cannot be read, or is not a number, is left out."""
-        found: dict[str, float] = {}
-        for name, signal in self._signals.items():
-            if signal.read is not None:
-                _put(found, name, signal.read(view, self._known))
-        for name, signal in self._signals.items():
-            source = signal.derived_from
-            if signal.derive is not None and source in found:
-                _put(found, name, signal.derive([*self._recent.get(source, []), found[source]]))
-        for source in sorted({signal.derived_from for signal in self._signals.values()} & found.keys()):
-            self._recent[source] = [*self._recent.get(source, []), found[source]][-2 * HALF :]
+        """What every signal says of a batch."""
+        found, self._recent = read_all(self._signals, view, self._known, self._recent)
         return found
 
     def suspicion(self) -> Suspicion:
@@ -179,11 +170,6 @@ class Guard:
         self._test.restore(_mapping(state, "test"))
         self._audited = [_pair(row) for row in read_list(state, "audited")]
         self._judged = None
-
-
-def _put(found: dict[str, float], name: str, value: float | None) -> None:
-    if value is not None and math.isfinite(value):
-        found[name] = value
 
 
 def _mapping(state: Mapping[str, JSON], key: str) -> Mapping[str, JSON]:

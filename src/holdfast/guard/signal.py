@@ -32,17 +32,25 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True)
 class Usual:
-    """What a reading is compared with in words: the reference's mean where it has one, else that of healthy rounds."""
+    """What a reading is compared with in words: the reference's mean where it has one, else that of healthy rounds.
+
+    Of a stream whose policy is unknown neither exists; what it began with stands for both (`of_start`).
+    """
 
     value: float
     of_reference: bool
+    of_start: bool = False
 
     @property
     def than(self) -> str:
+        if self.of_start:
+            return "than at the start"
         return "than the reference's" if self.of_reference else "than in healthy rounds"
 
     @property
     def against(self) -> str:
+        if self.of_start:
+            return "at the start"
         return "for the reference" if self.of_reference else "in healthy rounds"
 
 

@@ -223,6 +223,10 @@ class VersionStore:
         """The versions there are, in the order in which they were saved."""
         return [int(name.removeprefix("v")) for name in self._store.names()]
 
+    def accepted(self) -> dict[int, int]:
+        """The versions that were ever in use, each with the round that made it."""
+        return {n: self._round_of(n) for n in self.numbers() if not self._document(n).get("refused", False)}
+
     def next_number(self, round: int, in_use: int) -> int:
         """The number of the version that a round makes: one more than the newest of the rounds before it.
 

@@ -1,0 +1,1 @@
+"""Holdfast for people who train with something else. Each file imports only what it needs."""

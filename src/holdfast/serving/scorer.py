@@ -1,0 +1,106 @@
+"""One version of the ensemble, ready to score: it is never changed, so that a request has one version for all of it.
+
+Shapes: K member, B answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+from holdfast.guard.view import Known
+from holdfast.reward.aggregate import Aggregation, aggregate, spread
+from holdfast.reward.ensemble import Ensemble, Judgement, Tokens
+from holdfast.serving.encoding import Asked, Encoder
+from holdfast.web.security import Refused
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a version says of the answers of one request; `raw_KB` are Bradley-Terry log-odds, the rest standardised."""
+
+    version: int
+    scores: list[float]
+    spreads: list[float]
+    members_KB: Tensor
+    raw_KB: Tensor
+
+    def members(self, place: int) -> list[float]:
+        return [float(x) for x in self.members_KB[:, place]]
+
+    def first_wins(self, one: int, other: int) -> float:
+        """The claimed probability that people prefer the one: sigma(mean over members of the raw difference)."""
+        return float(torch.sigmoid((self.raw_KB[:, one] - self.raw_KB[:, other]).mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """What one pass over several requests gave: an outcome for each, and what was scored for whoever watches."""
+
+    outcomes: list[Scored | Refused]
+    prompts: list[list[int]]
+    responses: list[list[int]]
+    judgement: Judgement | None
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """A version with what it takes to read texts, to make one score of its members', and what it was trained on."""
+
+    ensemble: Ensemble
+    encoder: Encoder
+    aggregation: Aggregation
+    uncertainty_lambda: float
+    known: Known
+
+    @property
+    def version(self) -> int:
+        return self.ensemble.version
+
+    def judge(self, prompts: Tokens, responses: Tokens) -> Judgement:
+        return self.ensemble.judge_with_probe(prompts, responses)
+
+    def check(self) -> None:
+        """Refuse a version that gives no numbers, before anybody depends on it."""
+        end = self.encoder.codec.eos_id
+        if not bool(torch.isfinite(self.judge([[end]], [[end]]).scores_KB).all()):
+            raise HoldfastError(f"Version {self.version} gives scores that are not numbers; use another version.")
+
+    def answer(self, requests: Sequence[Sequence[Asked]]) -> Pass:
+        """Score several requests in one pass; one that cannot be scored is refused, and the others are not held up."""
+        encoded: list[list[tuple[list[int], list[int]]] | Refused] = [self._encoded(request) for request in requests]
+        fine = [rows for rows in encoded if not isinstance(rows, Refused)]
+        prompts = [prompt for rows in fine for prompt, _ in rows]
+        responses = [response for rows in fine for _, response in rows]
+        judgement = self.judge(prompts, responses) if prompts else None
+        outcomes: list[Scored | Refused] = []
+        at = 0
+        for rows in encoded:
+            if isinstance(rows, Refused) or judgement is None:
+                outcomes.append(rows if isinstance(rows, Refused) else Refused(422, "There is no answer to score."))
+            else:
+                outcomes.append(self._scored(judgement.scores_KB[:, at : at + len(rows)]))
+                at += len(rows)
+        return Pass(outcomes, prompts, responses, judgement)
+
+    def _encoded(self, request: Sequence[Asked]) -> list[tuple[list[int], list[int]]] | Refused:
+        try:
+            return [self.encoder.encode(asked, place) for place, asked in enumerate(request)]
+        except Refused as refused:
+            return refused
+
+    def _scored(self, members_KB: Tensor) -> Scored | Refused:
+        scores_B = aggregate(members_KB, self.aggregation, self.uncertainty_lambda)
+        scores = scores_B.tolist()
+        bad = next((i for i, x in enumerate(scores) if not math.isfinite(x)), None)
+        if bad is not None:
+            return Refused(422, f"The ensemble's score of answer {bad} is not a number; use another version.")
+        count = len(members_KB)
+        sds, means = torch.tensor(self.ensemble.sds[:count]), torch.tensor(self.ensemble.means[:count])
+        raw_KB = members_KB * sds[:, None] + means[:, None]
+        return Scored(self.version, scores, spread(members_KB).tolist(), members_KB, raw_KB)
