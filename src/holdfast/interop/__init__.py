@@ -1,0 +1,1 @@
+"""Holdfast beside trainers that people already have."""
