@@ -82,7 +82,7 @@ class Answers:
         texts: list[str] = []
         finished: list[bool] = []
         entropies: list[float] = []
-        rows = int(self.trainer.args.per_device_train_batch_size)
+        rows = int(self.trainer.args.generation_batch_size)  # as many at once as the trainer itself samples
         with player.playing() as model, torch.random.fork_rng():
             torch.manual_seed(seed)
             for start in range(0, len(asked), rows):
