@@ -1,8 +1,8 @@
 """Does the guard hold in somebody else's trainer? TRL's GRPO and RLOO on a reward with a flaw in it, bare and guarded.
 
-From some step on every member of the ensemble pays for words (`verbosity`). A bare run learns to use that; a guarded one
-is audited every few steps, and goes back. Then a guarded GRPO run is killed and resumed from its checkpoint: it has to
-end as the unbroken one did, bit for bit. Gold is measured here afterwards, on the trainer's checkpoints.
+From some step on every member of the ensemble pays for words (`verbosity`). A bare run learns to use that; a guarded
+one is audited every few steps, and goes back. Then a guarded GRPO run is killed and resumed from its checkpoint: it has
+to end as the unbroken one did, bit for bit. Gold is measured here afterwards, on the trainer's checkpoints.
 
 TRL is installed into an environment of its own in --work the first time.
 
