@@ -57,6 +57,8 @@ def drive(job: dict[str, Any]) -> None:
         train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": str(p)}]} for p in task.prompts]),
         callbacks=[Planted(reward, job)],
     )
+    reward.end_ids = frozenset(trainer.eos_token_ids)  # in both arms, so that both have the same reward
+    assert task.labeller is not None, "the built-in world has one"
     if job["guarded"]:
         HoldfastCallback(
             reward,
