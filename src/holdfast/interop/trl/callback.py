@@ -8,8 +8,9 @@ on_train_end     a last audit where the last step had none
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import torch
 from transformers import TrainerCallback
 
 from holdfast.auditing import Auditing
-from holdfast.checkpoint.files import read_json
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.collecting import Collecting
 from holdfast.config.schema import AuditConfig, GuardConfig
@@ -75,7 +75,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         refresh: bool = False,
         seed: int = 0,
         directory: str | Path | None = None,
-        say: Any = print,
+        say: Callable[[str], None] = print,
     ) -> None:
         if every < 1:
             raise HoldfastError(f"There are {every} steps between audits; make it 1 or more.")
@@ -111,6 +111,8 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._trainer is None:
             raise HoldfastError("HoldfastCallback was given to a trainer as a callback; call attach(trainer) instead.")
+        if self._over is not None:
+            self._over.close()
         self._batches, self._read = [], {}
         saved = (state.stateful_callbacks or {}).get(SAVED_AS)
         self._over = self._oversee(args, state, saved)
@@ -286,7 +288,8 @@ def names_in(output: Path) -> set[str]:
     """The good policies that the trainer's checkpoints refer to."""
     found = set()
     for path in output.glob("checkpoint-*/trainer_state.json"):
-        saved = (read_json(path).get("stateful_callbacks") or {}).get(SAVED_AS)
+        # Not by our own reader: a trainer's log may hold NaN.
+        saved = (json.loads(path.read_text(encoding="utf-8")).get("stateful_callbacks") or {}).get(SAVED_AS)
         if saved is not None:
             found.add(str(saved["guarding"]["good"]["name"]))
     return found

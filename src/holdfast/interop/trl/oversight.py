@@ -143,6 +143,11 @@ class Oversight:
             number += 1
         return free
 
+    def close(self) -> None:
+        """Let go of files and labels."""
+        self.tracker.close()
+        self.refresher.store.close()
+
     def event(self, kind: str, **fields: object) -> None:
         """Write down what happened, and say it where it matters to whoever watches."""
         self.tracker.event(self.step, self.round, kind, **fields)

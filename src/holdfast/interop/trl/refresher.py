@@ -65,12 +65,15 @@ class Refresher:
     def state(self) -> dict[str, int]:
         return {
             "version": self.version,
+            "watermark": self.reward.ensemble.watermark,
             "last_round": self.refreshing.last_round,
             "last_step": self.refreshing.last_step,
         }
 
     def restore(self, state: Mapping[str, int]) -> None:
         self._use(int(state["version"]))
+        # That of a version which came from another run speaks of that run's store.
+        self.reward.ensemble.watermark = int(state["watermark"])
         self.refreshing.last_round, self.refreshing.last_step = int(state["last_round"]), int(state["last_step"])
 
     def _use(self, version: int) -> None:

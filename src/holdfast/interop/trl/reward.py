@@ -106,11 +106,14 @@ class EnsembleReward:
 
 
 def ensemble_reward(
-    directory: str | Path, policy: str | Path | None = None, version: int | None = None
+    directory: str | Path,
+    policy: str | Path | None = None,
+    version: int | None = None,
+    device: str | None = None,
 ) -> EnsembleReward:
     """The reward function of a run directory, or of what `holdfast reward` wrote with the `policy` it was trained on.
 
-    The newest version that was ever in use, or the one that is named.
+    The newest version that was ever in use, or the one that is named; on the device of the run's settings, or on this.
     """
     path = Path(directory)
     if (path / "manifest.json").is_file() and (path / "rewards").is_dir():
@@ -123,6 +126,8 @@ def ensemble_reward(
             f"{path} is no run directory with an ensemble; for one that `holdfast reward` wrote, "
             "give the policy that it was trained on as well."
         )
+    if device is not None:
+        config = replace(config, run=replace(config.run, device=device))
     lm, codec = load_causal_lm(model)
     ensemble = build_ensemble(config, lm, codec)
     store = VersionStore(rewards)
