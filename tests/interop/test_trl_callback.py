@@ -255,6 +255,7 @@ def test_the_ensemble_learns_from_audits_where_that_is_wanted(make: Callable[...
     others.train()
     assert unmoved.reward.ensemble.version == 1
     assert not events(unmoved, "refresh")
+    assert {row["rung"] for row in events(unmoved, "left_out")} == {"adversarial", "refresh"}
 
 
 def test_beta_follows_the_kl(make: Callable[..., Made]) -> None:
@@ -289,6 +290,8 @@ def test_what_cannot_be_guarded_is_refused(make: Callable[..., Made], prepared: 
         HoldfastCallback(reward, lambda *texts: "a").attach(trainer)
     with pytest.raises(HoldfastError, match="has no beta"):
         HoldfastCallback(reward, lambda *texts: "a").attach(object())
+    with pytest.raises(HoldfastError, match="leave the callback out"):
+        HoldfastCallback(reward, lambda *texts: "a", guard=GuardConfig(mode="off"))
     with pytest.raises(HoldfastError, match="1 or more"):
         HoldfastCallback(reward, lambda *texts: "a", every=0)
     loose = HoldfastCallback(reward, lambda *texts: "a")

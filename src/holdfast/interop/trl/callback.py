@@ -79,6 +79,8 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         if every < 1:
             raise HoldfastError(f"There are {every} steps between audits; make it 1 or more.")
+        if guard is not None and guard.mode == "off":
+            raise HoldfastError("The guard's mode is off; leave the callback out, or set the mode to act or advise.")
         self.reward, self.labeller = reward, labeller_of(labeller)
         self.guard, self.audit = guard or GuardConfig(), audit or AuditConfig()
         self._every, self._controller, self._prompts, self._refresh = every, controller, prompts, refresh
@@ -190,7 +192,8 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         if saved is None:
             take_over_labels(reward, store)
             reward.ensemble.watermark = store.watermark()
-        rounds = math.ceil((state.max_steps - state.global_step) / self._every) if saved is None else saved["rounds"]
+        planned = max(1, math.ceil((state.max_steps - state.global_step) / self._every))
+        rounds = planned if saved is None else int(saved["rounds"])
         bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, self.audit.suspicious_pairs)
         given = self._audit_prompts()
         prompts = [prompt_of(p) for p in given]

@@ -245,6 +245,7 @@ def stop(over: Oversight, action: Action) -> None:
 def refresh(over: Oversight, action: Action) -> None:
     """Train the ensemble on the audit's labels, which have measured before they train."""
     if not over.refresher.wanted:
+        left_out(over, action)
         return
     outcome = over.refresher.refresh(over.round + 1, over.step)
     if outcome is None:
@@ -258,6 +259,7 @@ def adversarial(over: Oversight, action: Action) -> None:
     """Hacked answers beside good ones, labelled, where the ensemble learns from labels at all."""
     guarding = over.guarding
     if not over.refresher.wanted:
+        left_out(over, action)
         return
     before = {"labels": over.refresher.store.watermark()}
     labelled = guarding.auditing.collecting.collect_adversarial(
@@ -268,13 +270,14 @@ def adversarial(over: Oversight, action: Action) -> None:
     _written(over, action, f"{labelled} hacked answers labelled beside good ones", before, after)
 
 
-def nothing(over: Oversight, action: Action) -> None:
-    """A trainer of somebody else's collects no comparisons, so there are not more of them to label."""
+def left_out(over: Oversight, action: Action) -> None:
+    """What this run was not asked to do; nor does a trainer of somebody else's collect comparisons to label more of."""
+    over.event("left_out", rung=action.rung, reason=action.reason)
 
 
 RUNGS: dict[str, Callable[[Oversight, Action], None]] = {
     "tighten": tighten,
-    "label_more": nothing,
+    "label_more": left_out,
     "refresh": refresh,
     "adversarial": adversarial,
     "rollback": rollback,
