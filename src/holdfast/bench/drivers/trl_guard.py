@@ -65,7 +65,7 @@ def drive(job: dict[str, Any]) -> None:
             task.labeller,
             every=job["every"],
             guard=GuardConfig(beta_factor=job["beta_factor"]),
-            audit=AuditConfig(suspicious_pairs=job["suspicious_pairs"]),
+            audit=AuditConfig(pairs=job["pairs"], suspicious_pairs=job["suspicious_pairs"]),
             seed=job["seed"],
         ).attach(trainer)
     trainer.train(resume_from_checkpoint=job["resume"] or None)
