@@ -277,6 +277,30 @@ def test_the_audit_is_among_the_trainers_own_metrics(make: Callable[..., Made]) 
     assert "holdfast/evidence" in logged[0]
 
 
+def test_a_step_is_read_by_the_numbers_since_the_last_one(make: Callable[..., Made]) -> None:
+    """Two micro-batches, then one, then one after the trainer has logged and forgotten the others."""
+    trainer, callback = make()
+    logged = trainer._metrics["train"]["kl"]
+    logged += [1.0, 3.0]
+    assert callback._metrics() == {"kl": 2.0}
+    logged.append(5.0)
+    assert callback._metrics() == {"kl": 5.0}
+    assert callback._metrics() == {}
+    callback.on_log(trainer.args, trainer.state, trainer.control)
+    logged[:] = [7.0]
+    assert callback._metrics() == {"kl": 7.0}
+
+
+def test_evaluation_is_no_step(make: Callable[..., Made]) -> None:
+    trainer, callback = make()
+    trainer.model.eval()
+    callback.reward(["q"], ["Yes."])
+    assert callback._batches == []
+    trainer.model.train()
+    callback.reward(["q"], ["Yes."])
+    assert len(callback._batches) == 1
+
+
 def test_what_cannot_be_guarded_is_refused(make: Callable[..., Made], prepared: Path, prompts: list[Any]) -> None:
     reward = ensemble_reward(prepared)
     for changes, words in (
