@@ -43,8 +43,8 @@ class Rollout:
     """Prompts and sampled responses, ragged as lists, with per-token values padded on the right.
 
     Log-probs are of the full distribution at the sampling temperature (before top-p and top-k), as the update and
-    the reference compute them. `server_gap` is how far a server's own were from them, where one did the sampling. `texts`
-    are the answers as they were given, where another tokenizer made them and `responses` are in other tokens.
+    the reference compute them. `server_gap` is how far a server's own were from them, where one did the sampling.
+    `texts` are the answers as they were given, where another tokenizer made them and `responses` are in other tokens.
     """
 
     prompts: list[list[int]]

@@ -94,7 +94,7 @@ class Answers:
         rollout = self.reward.read(asked, texts, finished)
         return Rollout(
             rollout.prompts, rollout.responses, -per_token(rollout, torch.tensor(entropies)), None, rollout.mask_BT,
-            finished, texts,
+            finished, texts=texts,
         )  # fmt: skip
 
     def _generate(self, model: Any, prompts: Sequence[TRLPrompt]) -> list[tuple[list[int], float]]:

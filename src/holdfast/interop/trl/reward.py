@@ -92,7 +92,7 @@ class EnsembleReward:
         mask_BT = torch.arange(int(lengths.max()) if len(lengths) else 0)[None] < lengths[:, None]
         unknown_BT = torch.full(mask_BT.shape, torch.nan)
         tokens = [list(encoded[prompt]) for prompt in asked]
-        return Rollout(tokens, responses, unknown_BT, None, mask_BT, list(finished), texts)
+        return Rollout(tokens, responses, unknown_BT, None, mask_BT, list(finished), texts=texts)
 
     def score(self, rollout: Rollout) -> Scored:
         """What the ensemble says; a score that is not a number is an error, never a silent reward."""
