@@ -54,6 +54,8 @@ ORDER = [
     [("export",)],
     [("report",)],
     [("stages",)],
+    # Other people's trainers: put together from the same parts as our own loop, of which it takes the loop's place.
+    [("interop",)],
     [("assembly",)],
     [("gathering",)],
     [("worlds",)],
@@ -133,6 +135,8 @@ def test_imports_point_downwards(module: str) -> None:
         ("models.codec", "from holdfast.preferences.store import PreferenceStore"),
         ("reward.ensemble", "from holdfast.loop import OnlineLoop"),
         ("config.files", "from holdfast.randomness import generator"),
+        ("interop.trl.callback", "from holdfast.lab.observer import gold_of"),
+        ("guarding", "from holdfast.interop.trl import HoldfastCallback"),
     ],
 )
 def test_the_order_refuses_what_it_is_for(module: str, source: str) -> None:

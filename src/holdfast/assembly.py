@@ -241,7 +241,7 @@ def optimiser_of(config: Config, policy: Policy, critic: CriticModel | None, cod
     return PPO(policy, critic, config.ppo, config.kl, *limits)
 
 
-def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: Collecting) -> Guarding | None:
+def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: Collecting) -> Guarding[Policy] | None:
     """The guard with its collaborators; None where it is switched off."""
     if config.guard.mode == "off":
         return None

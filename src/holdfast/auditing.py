@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 import torch
 
-from holdfast.collecting import Collecting, Sample
+from holdfast.collecting import Answering, Collecting, Sample
 from holdfast.config.schema import AuditConfig
 from holdfast.guard.audit import Against, AuditPair
-from holdfast.models.policy import Policy
 from holdfast.preferences.types import Comparison, LabelledComparison, Provenance
 from holdfast.reward.calibration import claims
 from holdfast.reward.training import pairs_of
@@ -26,11 +26,11 @@ POINTED = 3
 
 
 @dataclass(frozen=True)
-class Opponent:
+class Opponent(Generic[Answering]):
     """Whom the policy is compared with, the reference or the last good policy, and in which pairs."""
 
     against: Against
-    policy: Policy
+    policy: Answering
     version: str
 
 
@@ -51,9 +51,9 @@ class Auditing:
         self,
         round: int,
         already: int,
-        wanted: Sequence[tuple[Opponent, int]],
-        policy: Policy,
-        sample: Sample,
+        wanted: Sequence[tuple[Opponent[Answering], int]],
+        policy: Answering,
+        sample: Sample[Answering],
         rng: torch.Generator,
     ) -> list[AuditPair]:
         """So many answered comparisons with each opponent, asked for in one go, or as many as the budget allows.
@@ -82,9 +82,9 @@ class Auditing:
         round: int,
         already: int,
         count: int,
-        policy: Policy,
-        opponent: Opponent,
-        sample: Sample,
+        policy: Answering,
+        opponent: Opponent[Answering],
+        sample: Sample[Answering],
         rng: torch.Generator,
     ) -> list[tuple[Comparison, int]]:
         """Fresh pairs of answers, the policy's first, and for each whether its sides are to be exchanged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
@@ -31,7 +32,9 @@ from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.training import Pair, pair_margins
 from holdfast.rollout.sampler import Rollout
 
-Sample = Callable[[Policy, list[list[int]], torch.Generator], Rollout]
+# Whoever answers: a `Policy` in our own loop, a model of another trainer's in `interop`.
+Answering = TypeVar("Answering")
+Sample = Callable[[Answering, list[list[int]], torch.Generator], Rollout]
 
 
 @dataclass
@@ -56,7 +59,7 @@ class Collecting:
         self,
         round: int,
         policy: Policy,
-        sample: Sample,
+        sample: Sample[Policy],
         streams: Streams,
         more: float = 1.0,
         repeats: Sequence[Comparison] = (),
@@ -80,7 +83,7 @@ class Collecting:
         self.ask([*asked, *repeats])
         return len(self.store.answered([c.id for c in asked]))
 
-    def collect_initial(self, count: int, reference: Policy, sample: Sample, streams: Streams) -> int:
+    def collect_initial(self, count: int, reference: Policy, sample: Sample[Policy], streams: Streams) -> int:
         """Comparisons of the reference's answers, for version 1 of the ensemble.
 
         Drawn apart from everything the rounds draw, so that a run which finds version 1 finished and skips this
@@ -93,7 +96,14 @@ class Collecting:
         return self.ask(self._candidates(0, rows, reference, sample, rng))
 
     def collect_adversarial(
-        self, round: int, count: int, hacked: Policy, good: Policy, good_version: str, sample: Sample, seed: int
+        self,
+        round: int,
+        count: int,
+        hacked: Answering,
+        good: Answering,
+        good_version: str,
+        sample: Sample[Answering],
+        seed: int,
     ) -> int:
         """Answers of a policy found hacking beside a good one's, those pairs that fool the ensemble most."""
         if self.labeller is None or count == 0:
@@ -160,7 +170,7 @@ class Collecting:
         return labels
 
     def _candidates(
-        self, round: int, rows: list[int], policy: Policy, sample: Sample, rng: torch.Generator
+        self, round: int, rows: list[int], policy: Policy, sample: Sample[Policy], rng: torch.Generator
     ) -> list[Comparison]:
         prompts = [self.codec.encode_prompt(self.prompts[i]) for i in rows]
         seed = rng.initial_seed()
@@ -180,7 +190,8 @@ class Collecting:
 
     def response(self, rollout: Rollout, i: int, origin: Provenance) -> Response:
         ids = rollout.responses[i]
-        return Response(self.codec.decode(ids), origin, tuple(ids), rollout.finished[i])
+        text = self.codec.decode(ids) if rollout.texts is None else rollout.texts[i]
+        return Response(text, origin, tuple(ids), rollout.finished[i])
 
     def _pair(self, comparison: Comparison) -> Pair:
         return Pair(

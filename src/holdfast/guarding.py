@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -24,7 +24,6 @@ from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Action, Ladder
 from holdfast.guard.verdict import Verdict
-from holdfast.models.policy import Policy
 from holdfast.randomness import generator
 
 
@@ -46,8 +45,19 @@ class Orders:
     audit: str = ""  # why the next audit asks about as many pairs as in a suspicious round
 
 
+class Weights(Protocol):
+    """What is asked of a policy here: its weights, to keep those of the last good one."""
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> object: ...
+
+
+Player = TypeVar("Player", bound=Weights)
+
+
 @dataclass
-class Guarding:
+class Guarding(Generic[Player]):
     """The guard with its collaborators. `anchor` holds the weights of the last good policy."""
 
     config: GuardConfig
@@ -56,8 +66,8 @@ class Guarding:
     guard: Guard
     auditing: Auditing
     ladder: Ladder
-    reference: Policy
-    anchor: Policy
+    reference: Player
+    anchor: Player
     good: Good = field(default_factory=Good)
     orders: Orders = field(default_factory=Orders)
     stopped: bool = False
@@ -66,7 +76,9 @@ class Guarding:
     def acts(self) -> bool:
         return self.config.mode == "act"
 
-    def judge(self, round: int, policy: Policy, sample: Sample, last: bool = False) -> tuple[Verdict, list[AuditPair]]:
+    def judge(
+        self, round: int, policy: Player, sample: Sample[Player], last: bool = False
+    ) -> tuple[Verdict, list[AuditPair]]:
         """Ask people about fresh pairs, more of them where there is reason to, and come to a verdict.
 
         The run's last round is a reason: which policy the run ends with is decided there.
@@ -79,7 +91,7 @@ class Guarding:
         pairs: list[AuditPair] = []
         asked = 0
 
-        def buy(count: int, *opponents: Opponent) -> None:
+        def buy(count: int, *opponents: Opponent[Player]) -> None:
             nonlocal asked
             wanted = [(opponent, count) for opponent in opponents]
             pairs.extend(self.auditing.buy(round, asked, wanted, policy, sample, rng))
@@ -98,7 +110,7 @@ class Guarding:
             verdict = self.guard.judge(pairs, self.auditing.left)
         return verdict, pairs
 
-    def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent) -> bool:
+    def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent[Player]) -> bool:
         """Whether the signals, or the first pairs themselves, are a reason to ask further."""
         rates = [win_rate(pairs, against) for against in (opponent.against, "pointed")]
         lost = any(rate is not None and rate < 0.5 for rate in rates)
@@ -117,7 +129,7 @@ class Guarding:
         won = [pair.policy_won for pair in pairs if pair.against == "anchor"]
         return len(won) - 2 * sum(won) > math.sqrt(len(won))
 
-    def advance(self, name: str, round: int, step: int, policy: Policy) -> None:
+    def advance(self, name: str, round: int, step: int, policy: Player) -> None:
         """The present policy, saved under `name`, is the last good one from now on."""
         self.good = Good(name, round, step)
         self.anchor.load_state_dict(policy.state_dict())

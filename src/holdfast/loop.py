@@ -113,7 +113,7 @@ class OnlineLoop:
     tracker: Tracker
     checkpoints: CheckpointStore
     progress: Progress
-    guarding: Guarding | None = None
+    guarding: Guarding[Policy] | None = None
     obeying: Obeying | None = None
     prober: Prober | None = None
     served: ServedSampler | None = None

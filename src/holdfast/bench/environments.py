@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
@@ -17,9 +17,15 @@ NAMED = ("trl", "torch", "transformers", "accelerate", "datasets", "tokenizers",
 COMPLETE = "holdfast-complete.json"
 
 
-def peer_environment(requirement: str, work: Path, say: Callable[[str], None]) -> tuple[Path, dict[str, str]]:
-    """The interpreter of an environment with `requirement` (trl==1.2.3) in it, and the versions that it holds."""
-    directory = (work / "environments" / requirement.replace("==", "-")).absolute()
+def peer_environment(
+    requirement: str, work: Path, say: Callable[[str], None], also: Sequence[str] = ()
+) -> tuple[Path, dict[str, str]]:
+    """The interpreter of an environment with `requirement` (trl==1.2.3) in it, and the versions that it holds.
+
+    `also` are further packages, which make it an environment apart.
+    """
+    name = "+".join([requirement.replace("==", "-"), *also])
+    directory = (work / "environments" / name).absolute()
     python = directory / "bin" / "python"
     marker = directory / COMPLETE
     if marker.is_file() and python.exists():
@@ -34,7 +40,7 @@ def peer_environment(requirement: str, work: Path, say: Callable[[str], None]) -
     _run([*pip, torch], requirement, directory)
     constraints = directory / "constraints.txt"
     constraints.write_text(torch + "\n")
-    _run([*pip, "--constraint", str(constraints), requirement], requirement, directory)
+    _run([*pip, "--constraint", str(constraints), requirement, *also], requirement, directory)
     listed = _run([str(python), "-m", "pip", "list", "--format", "json"], requirement, directory)
     held = {item["name"].lower(): str(item["version"]) for item in json.loads(listed)}
     versions = {name: held[name] for name in NAMED if name in held}

@@ -1,0 +1,202 @@
+"""Does the guard hold in somebody else's trainer? TRL's GRPO and RLOO on a reward with a flaw in it, bare and guarded.
+
+From some step on every member of the ensemble pays for words (`verbosity`). A bare run learns to use that; a guarded
+one is audited every few steps, and goes back. Then a guarded GRPO run is killed and resumed from its checkpoint: it has
+to end as the unbroken one did, bit for bit. Gold is measured here afterwards, on the trainer's checkpoints.
+
+TRL is installed into an environment of its own in --work the first time.
+
+python benchmarks/trl_guard.py   writes benchmarks/results/trl_guard.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+import holdfast
+from holdfast.assembly import assemble
+from holdfast.bench.environments import peer_environment
+from holdfast.config import load_config
+from holdfast.errors import HoldfastError
+from holdfast.gathering import gather
+from holdfast.lab.observer import OBSERVER_SEED, gold_of, scores_of
+from holdfast.loop import Answer, sampling_of
+from holdfast.models.load import load_causal_lm
+from holdfast.models.policy import Policy
+from holdfast.randomness import generator
+from holdfast.rollout.sampler import sample
+from holdfast.rundir import RunDirectory
+from holdfast.track.progress import Silent
+from holdfast.worlds.loading import load_task, load_world
+from kept import keep
+
+PEER = "trl==1.16.0"
+ALSO = ("peft", "sqlalchemy")  # what the guard needs beside TRL
+FIRST_SEED = 1000
+SOURCE = Path(holdfast.__file__).parents[1]
+DRIVER = SOURCE / "holdfast" / "bench" / "drivers" / "trl_guard.py"
+ALGORITHMS = ("grpo", "rloo")
+ANSWERS_TO_MEASURE = 200
+
+# Chosen on seed 0.
+JOB: dict[str, Any] = {
+    "steps": 40, "every": 8, "onset": 16, "flaw": "verbosity", "weight": 2.0, "answers": 64, "group": 8,
+    "new_tokens": 48, "beta": 0.05, "lr": 1e-3, "beta_factor": 3.0, "pairs": 16, "suspicious_pairs": 48, "cut": 0,
+    "resume": "",
+}  # fmt: skip
+# In the middle of a step, after the checkpoint of a round that was rolled back.
+CUT, RESUMED_FROM, CUT_CODE = 28, "checkpoint-24", 7
+
+
+def prepare(seed: int, directory: Path) -> RunDirectory:
+    """The built-in world's SFT model and version 1 of an ensemble for it."""
+    config = load_config(None, [f"run.seed={seed}", "run.threads=1"])
+    ingredients = gather(config, load_task(config, load_world(config)))
+    run = RunDirectory.create(directory / "run", config, {})
+    assemble(ingredients, run, Silent()).close()
+    return run
+
+
+def train(python: Path, run: RunDirectory, output: Path, seed: int, **changes: Any) -> float:
+    """A run of TRL's in its own process; returns its seconds."""
+    job = JOB | {"run": str(run.path), "output": str(output), "seed": seed} | changes
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    began = time.perf_counter()
+    done = subprocess.run(
+        [str(python), str(DRIVER), json.dumps(job)], capture_output=True, text=True, env=environment, check=False
+    )
+    if done.returncode != (CUT_CODE if job["cut"] else 0):
+        raise HoldfastError(f"TRL failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+    return time.perf_counter() - began
+
+
+class Observer:
+    """Measures gold of a model directory on held-out prompts, with the same random numbers each time."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        config = run.config()
+        world = load_world(config)
+        gold = gold_of(world)
+        assert gold is not None
+        self._gold, heldout = gold, list(world.heldout_prompts())
+        self._prompts = (heldout * ANSWERS_TO_MEASURE)[:ANSWERS_TO_MEASURE]
+        self._sampling = replace(sampling_of(config), max_new_tokens=JOB["new_tokens"])
+
+    def measure(self, directory: Path) -> dict[str, float]:
+        lm, codec = load_causal_lm(directory)
+        prompts, rng = [codec.encode_prompt(p) for p in self._prompts], generator(OBSERVER_SEED, "trl")
+        drawn = sample(Policy(lm), prompts, self._sampling, codec.eos_id, codec.pad_id, rng)
+        texts = [Answer(codec.decode(r), f) for r, f in zip(drawn.responses, drawn.finished, strict=True)]
+        return {"gold": fmean(scores_of(self._gold, self._prompts, texts)), "length": fmean(drawn.lengths)}
+
+    def curve(self, output: Path) -> dict[str, dict[str, float]]:
+        """By step, of the trainer's checkpoints."""
+        steps = sorted(int(path.name.removeprefix("checkpoint-")) for path in output.glob("checkpoint-*"))
+        return {str(step): self.measure(output / f"checkpoint-{step}") for step in steps}
+
+
+def guarded_by(output: Path) -> dict[str, Any]:
+    """What the guard found and did, from its own events."""
+    rows = [json.loads(line) for line in (output / "holdfast" / "events.jsonl").read_text().splitlines()]
+    return {
+        "verdicts": [[row["step"], row["level"], row["sentence"]] for row in rows if row["event"] == "verdict"],
+        "rollbacks": [[row["step_from"], row["step_to"]] for row in rows if row["event"] == "rollback"],
+        "betas": [row["after"]["beta"] for row in rows if row["event"] == "action" and row["rung"] == "tighten"],
+        "labels": sum(row["labels"] for row in rows if row["event"] == "audit"),
+        "stopped": any(row["event"] == "stopped" for row in rows),
+    }
+
+
+def compare(python: Path, run: RunDirectory, observer: Observer, seed: int, algorithm: str) -> dict[str, Any]:
+    """A bare and a guarded run of one algorithm."""
+    found: dict[str, Any] = {}
+    for arm in ("bare", "guarded"):
+        output = run.path.parent / f"{algorithm}-{arm}"
+        seconds = train(python, run, output, seed, algorithm=algorithm, guarded=arm == "guarded")
+        found[arm] = {"curve": observer.curve(output), "final": observer.measure(output / "final"), "seconds": seconds}
+    found["guarded"] |= guarded_by(output)
+    line = ", ".join(f"{arm} {found[arm]['final']['gold']:+.3f}" for arm in ("bare", "guarded"))
+    print(f"seed {seed} {algorithm}: final gold {line}; rolled back at {found['guarded']['rollbacks']}", flush=True)
+    return found
+
+
+def resume(python: Path, run: RunDirectory, seed: int, unbroken: Path) -> dict[str, Any]:
+    """The guarded GRPO run once more, killed in the middle of a step and resumed in another process."""
+    output = run.path.parent / "grpo-resumed"
+    train(python, run, output, seed, algorithm="grpo", guarded=True, cut=CUT)
+    saved = output / RESUMED_FROM
+    train(python, run, output, seed, algorithm="grpo", guarded=True, resume=str(saved))
+    one, other = (load_file(path / "final" / "model.safetensors") for path in (unbroken, output))
+    states = [guard_state(path / f"checkpoint-{JOB['steps']}") for path in (unbroken, output)]
+    found = {
+        "killed_at_step": CUT,
+        "resumed_from": RESUMED_FROM,
+        "weights_equal": all(torch.equal(one[name], other[name]) for name in one),
+        "guard_equal": states[0] == states[1],
+    }
+    print(f"seed {seed} grpo killed at step {CUT} and resumed: {found}", flush=True)
+    return found
+
+
+def guard_state(checkpoint: Path) -> dict[str, Any]:
+    """A saved guard but for where files end and what comparisons are called, which tell that it was resumed."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["holdfast"]
+    audited = [row[1:] for row in state["guarding"]["guard"]["audited"]]
+    guard = state["guarding"]["guard"] | {"audited": audited}
+    return {k: v for k, v in state.items() if k != "offsets"} | {"guarding": state["guarding"] | {"guard": guard}}
+
+
+def of_seed(python: Path, seed: int, work: Path, algorithms: Sequence[str]) -> dict[str, Any]:
+    directory = work / f"trl_guard-{seed}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    run = prepare(seed, directory)
+    observer = Observer(run)
+    found: dict[str, Any] = {"reference": observer.measure(run.reference)}
+    found |= {algorithm: compare(python, run, observer, seed, algorithm) for algorithm in algorithms}
+    if "grpo" in algorithms:
+        found["resumed"] = resume(python, run, seed, directory / "grpo-guarded")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1, help="seeds, from --first-seed on (1)")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="the first (1000; below it is tuning)")
+    parser.add_argument("--only", choices=ALGORITHMS, help="one algorithm, and nothing is kept")
+    parser.add_argument("--work", type=Path, default=Path(".bench"), help="for TRL's environment and the runs (.bench)")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    python, versions = peer_environment(PEER, args.work, print, ALSO)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    chosen = [args.only] if args.only else list(ALGORITHMS)
+    found = {str(seed): of_seed(python, seed, args.work.absolute(), chosen) for seed in seeds}
+    held = all(
+        found[seed][name]["guarded"]["final"]["gold"] > found[seed][name]["bare"]["final"]["gold"]
+        and found[seed][name]["guarded"]["rollbacks"]
+        for seed in found
+        for name in chosen
+    )
+    print(f"{'held' if held else 'NOT HELD'} in {time.perf_counter() - began:.0f} s")
+    if not args.only:
+        keep("trl_guard", {"peer": versions, "settings": JOB, "held": held, "seeds": found})
+    sys.exit(0 if held else 1)
+
+
+if __name__ == "__main__":
+    main()

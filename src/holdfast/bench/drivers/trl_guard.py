@@ -1,0 +1,100 @@
+# mypy: disable-error-code="import-not-found"
+"""TRL's GRPO or RLOO on a Holdfast ensemble with a flaw in it: `python trl_guard.py JOB`, with or without the guard.
+
+Runs in TRL's own environment. Gold is not looked at: the benchmark measures the checkpoints afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import trl
+from datasets import Dataset
+from transformers import AutoTokenizer, TrainerCallback
+
+from holdfast.config.schema import AuditConfig, GuardConfig
+from holdfast.interop.trl import EnsembleReward, HoldfastCallback, ensemble_reward
+from holdfast.rundir import RunDirectory
+from holdfast.worlds.flaws import flaw_bonus
+from holdfast.worlds.loading import load_flaw, load_task, load_world
+
+CUT = 7  # exit code of a run that was cut on purpose
+
+
+class Planted(TrainerCallback):  # type: ignore[misc]
+    """The flaw counts from its onset on; where the job says so, the process dies in the middle of a step."""
+
+    def __init__(self, reward: EnsembleReward, job: dict[str, Any]) -> None:
+        self._reward, self._job = reward, job
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        begun = state.global_step >= self._job["onset"]
+        self._reward.ensemble.bonus_scale = self._job["weight"] if begun else 0.0
+        if self._job["cut"] and state.global_step >= self._job["cut"]:
+            sys.exit(CUT)
+
+
+def drive(job: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    run = RunDirectory.open(Path(job["run"]))
+    config = run.config()
+    task = load_task(config, load_world(config))
+    reward = ensemble_reward(run.path)
+    reward.ensemble.bonus = flaw_bonus(load_flaw(job["flaw"], job["seed"], task.demonstrations), reward.codec)
+    arguments, trainer_class = {
+        "grpo": (trl.GRPOConfig, trl.GRPOTrainer),
+        "rloo": (trl.RLOOConfig, trl.RLOOTrainer),
+    }[job["algorithm"]]
+    trainer = trainer_class(
+        model=str(run.reference),
+        reward_funcs=[reward],
+        args=arguments(**settings(job)),
+        processing_class=AutoTokenizer.from_pretrained(str(run.reference), padding_side="left"),
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": str(p)}]} for p in task.prompts]),
+        callbacks=[Planted(reward, job)],
+    )
+    reward.end_ids = frozenset(trainer.eos_token_ids)  # in both arms, so that both have the same reward
+    assert task.labeller is not None, "the built-in world has one"
+    if job["guarded"]:
+        HoldfastCallback(
+            reward,
+            task.labeller,
+            every=job["every"],
+            guard=GuardConfig(beta_factor=job["beta_factor"]),
+            audit=AuditConfig(pairs=job["pairs"], suspicious_pairs=job["suspicious_pairs"]),
+            seed=job["seed"],
+        ).attach(trainer)
+    trainer.train(resume_from_checkpoint=job["resume"] or None)
+    trainer.save_model(str(Path(job["output"]) / "final"))
+
+
+def settings(job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "output_dir": job["output"],
+        "model_init_kwargs": {"dtype": "float32"},
+        "per_device_train_batch_size": job["answers"],
+        "num_generations": job["group"],
+        "max_steps": job["steps"],
+        "max_completion_length": job["new_tokens"],
+        "temperature": 1.0,
+        "beta": job["beta"],
+        "learning_rate": job["lr"],
+        "lr_scheduler_type": "constant",
+        "gradient_checkpointing": False,
+        "bf16": False,
+        "use_cpu": True,
+        "save_steps": job["every"],
+        "logging_steps": job["every"],
+        "eval_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "seed": job["seed"],
+    }
+
+
+if __name__ == "__main__":
+    drive(json.loads(sys.argv[1]))

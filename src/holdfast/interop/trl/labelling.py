@@ -1,0 +1,44 @@
+"""Who answers the audit's questions: a function, or anything of Holdfast's that labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.errors import HoldfastError
+from holdfast.models.codec import plain_text
+from holdfast.preferences.types import Choice, Comparison, Label, Labeller, PatientLabeller
+
+# Prompt, one answer, the other answer -> "a", "b" or "tie".
+Ask = Callable[[str, str, str], str]
+
+
+class CallableLabeller:
+    """A function that is shown a prompt and two answers, and says "a", "b" or "tie"; it is not told whose they are."""
+
+    def __init__(self, ask: Ask, name: str = "callable") -> None:
+        self._ask, self.name = ask, name
+
+    def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
+        return [Label(c.id, self.name, self._choose(c)) for c in comparisons]
+
+    def _choose(self, comparison: Comparison) -> Choice:
+        said = self._ask(plain_text(comparison.prompt), comparison.a.text, comparison.b.text)
+        try:
+            return Choice(said)
+        except ValueError as error:
+            raise HoldfastError(f'The labeller said {said!r}; it has to say "a", "b" or "tie".') from error
+
+
+def labeller_of(given: Labeller | Ask) -> Labeller:
+    """What was given, as a labeller."""
+    if isinstance(given, PatientLabeller):
+        raise HoldfastError(
+            "People on Holdfast's own pages answer runs of Holdfast's only; "
+            "give a function, a judge, or a world's labeller."
+        )
+    label = getattr(given, "label", None)
+    if callable(label) and isinstance(getattr(given, "name", None), str):
+        return given  # type: ignore[return-value]
+    if callable(given):
+        return CallableLabeller(given)
+    raise HoldfastError("The labeller has to be a function of (prompt, a, b), or an object with a name and label().")

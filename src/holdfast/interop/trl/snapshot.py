@@ -1,0 +1,142 @@
+"""Everything of a trainer that a rollback brings back, taken and put back in place.
+
+policy      the weights that are trained, and buffers
+optimiser   its state and settings; scheduler, gradient scaler and KL controller as documents
+rng         of Python, numpy and torch, on the processor and on every graphics card
+
+What goes on: steps, data, logs, labels and the guard's memory.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.control.kl import KLController
+from holdfast.errors import HoldfastError
+
+
+def bare_model(trainer: Any) -> nn.Module:
+    """The trainer's model without what a launcher has wrapped around it."""
+    model: nn.Module = trainer.accelerator.unwrap_model(trainer.model)
+    return model
+
+
+def trained_weights(model: nn.Module) -> dict[str, Tensor]:
+    """What training moves, by name: of a model with adapters those alone. Live tensors, not copies."""
+    weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    kept = model.state_dict()
+    return weights | {name: b for name, b in model.named_buffers() if name in kept}
+
+
+def put_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Write weights into the live tensors, so that whoever holds those (optimiser, wrappers) sees them."""
+    live = trained_weights(model)
+    if live.keys() != weights.keys():
+        odd = sorted(live.keys() ^ weights.keys())[0]
+        raise HoldfastError(f"The kept weights are of another model ({odd}); use the model that the run began with.")
+    with torch.no_grad():
+        for name, tensor in live.items():
+            tensor.copy_(weights[name])
+
+
+def capture(trainer: Any, controller: KLController, version: int) -> Snapshot:
+    """The trainer at this moment, copied; `version` is the ensemble's."""
+    tensors, document = optimiser_snapshot(_inner(trainer.optimizer, "optimizer"))
+    scaler = getattr(trainer.accelerator, "scaler", None)
+    return Snapshot(
+        {"policy": copied(trained_weights(bare_model(trainer))), "optimiser": tensors, "rng": _rng_state()},
+        {
+            "optimiser": document,
+            "scheduler": _inner(trainer.lr_scheduler, "scheduler").state_dict(),
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "controller": controller.state(),
+            "ensemble": {"version": version},
+        },
+    )
+
+
+def put_back(trainer: Any, controller: KLController, snapshot: Snapshot, version: int) -> None:
+    """Make the trainer what it was, and read it back: every bit has to be the same."""
+    documents: Any = snapshot.documents
+    put_weights(bare_model(trainer), snapshot.tensors["policy"])
+    restore_optimiser(_inner(trainer.optimizer, "optimizer"), snapshot.tensors["optimiser"], documents["optimiser"])
+    _inner(trainer.lr_scheduler, "scheduler").load_state_dict(dict(documents["scheduler"]))
+    if documents["scaler"] is not None:
+        trainer.accelerator.scaler.load_state_dict(documents["scaler"])
+    controller.restore(documents["controller"])
+    trainer.beta = controller.beta
+    _set_rng_state(snapshot.tensors["rng"])
+    # Answers of the policy that is taken back are not trained on: the trainer draws new ones, as after its own resume.
+    if hasattr(trainer, "_buffered_inputs"):
+        trainer._buffered_inputs = None
+    if hasattr(trainer, "_last_loaded_step"):
+        trainer._last_loaded_step = -1  # an inference server still holds the weights of before
+    if different := differences(snapshot, capture(trainer, controller, version)):
+        raise HoldfastError(
+            f"After the rollback the trainer's {different[0]} is not what was kept; "
+            "resume the run from one of its checkpoints."
+        )
+
+
+def differences(before: Snapshot, now: Snapshot) -> list[str]:
+    """The parts that are not bit for bit the same."""
+    found = [
+        f"{group}/{name}"
+        for group, tensors in before.tensors.items()
+        for name, tensor in tensors.items()
+        if name not in now.tensors[group] or not torch.equal(tensor, now.tensors[group][name])
+    ]
+    return found + [name for name in before.documents if _plain(before.documents[name]) != _plain(now.documents[name])]
+
+
+def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the processor."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
+
+
+def _inner(wrapped: Any, name: str) -> Any:
+    """What accelerate has wrapped."""
+    return getattr(wrapped, name, wrapped)
+
+
+def _plain(document: Any) -> Any:
+    """A document as it comes back from JSON, which has no tuples."""
+    if isinstance(document, Mapping):
+        return {name: _plain(value) for name, value in document.items()}
+    return [_plain(value) for value in document] if isinstance(document, list | tuple) else document
+
+
+def _rng_state() -> dict[str, Tensor]:
+    version, words, gauss = random.getstate()
+    name, key, position, has_gauss, cached = np.random.get_state()
+    assert name == "MT19937", "numpy's legacy generator has no other"
+    state = {
+        "python": torch.tensor([version, *words]),
+        "python_gauss": torch.tensor([gauss] if gauss is not None else [], dtype=torch.float64),
+        "numpy": torch.tensor([*map(int, key), position, has_gauss]),
+        "numpy_gauss": torch.tensor([cached], dtype=torch.float64),
+        "torch": torch.random.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state |= {f"cuda-{n}": one for n, one in enumerate(torch.cuda.get_rng_state_all())}
+    return state
+
+
+def _set_rng_state(state: Mapping[str, Tensor]) -> None:
+    version, *words = state["python"].tolist()
+    random.setstate((version, tuple(words), *(state["python_gauss"].tolist() or [None])))
+    *key, position, has_gauss = state["numpy"].tolist()
+    cached = float(state["numpy_gauss"])
+    np.random.set_state(("MT19937", np.array(key, dtype=np.uint32), position, has_gauss, cached))
+    torch.random.set_rng_state(state["torch"])
+    cards = [state[name] for name in sorted(state, key=len) if name.startswith("cuda-")]
+    if cards and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(cards)

@@ -1,0 +1,39 @@
+"""Prompts and completions as TRL hands them over, in Holdfast's own types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.preferences.types import Message, Prompt
+
+# A prompt as a dataset for TRL has it: a text, or the turns of a conversation.
+TRLPrompt = str | Sequence[Mapping[str, Any]]
+
+
+def prompt_of(given: TRLPrompt) -> Prompt:
+    """A prompt; a conversation of one question is that question, which a chat template renders the same."""
+    if isinstance(given, str):
+        return given
+    turns = tuple(Message(str(turn["role"]), content_of(turn)) for turn in given)
+    return turns[0].content if len(turns) == 1 and turns[0].role == "user" else turns
+
+
+def completion_of(given: TRLPrompt) -> str:
+    """The text of a completion; of several turns those that the model itself has said."""
+    if isinstance(given, str):
+        return given
+    return "\n".join(content_of(turn) for turn in given if turn["role"] == "assistant")
+
+
+def content_of(turn: Mapping[str, Any]) -> str:
+    """What a turn says, whether it is one text or parts."""
+    content = turn.get("content")
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if any(part.get("type") != "text" for part in content):
+        raise HoldfastError("A message holds something other than text, and a Holdfast ensemble reads text only.")
+    return "".join(str(part["text"]) for part in content)
