@@ -45,6 +45,7 @@ MODULES = {
 # From the top of the house to its foundations. A part imports from itself and from lines below its own, never from
 # its own line or above. What stands in one pair of brackets is one part.
 ORDER = [
+    [("__main__",)],
     [("cli",)],
     [("web",)],
     [("bench",)],
@@ -52,6 +53,7 @@ ORDER = [
     [("export",)],
     [("report",)],
     [("stages",)],
+    [("following",)],
     [("assembly",)],
     [("gathering",)],
     [("worlds",)],
@@ -64,7 +66,7 @@ ORDER = [
     [("track",)],
     [("control",), ("checkpoint",), ("preferences",)],
     [("models", "rollout")],
-    [("algorithms",), ("preferences.types",), ("config",), ("randomness",), ("cores",)],
+    [("algorithms",), ("preferences.types",), ("config",), ("randomness",), ("cores",), ("processes",)],
     [("errors",), ("garbage",), ("",)],
 ]
 

@@ -37,6 +37,7 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
+from holdfast.models.sharding import shard, shard_all, whole_state
 from holdfast.obeying import Obeying
 from holdfast.ppo import PPO, PolicyOptimiser
 from holdfast.preferences.people import TeamLabeller
@@ -44,6 +45,7 @@ from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.weighing import LabellerWeights
 from holdfast.probing import data_prober, while_imitating
+from holdfast.processes import PROCESSES
 from holdfast.randomness import Cursor, Streams, derive_seed, generator
 from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Ensemble, VersionStore
@@ -78,7 +80,8 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
         return load_causal_lm(run.reference)[0].to(config.run.device)
     lm = ingredients.lm
     if config.sft.epochs and task.demonstrations:
-        policy = Policy(lm, fast=config.policy.fast)
+        with PROCESSES.joint("imitator"):
+            policy = imitator(ingredients)
         prober = data_prober(
             config, run, codec, tracker, "sft", policy.context, ingredients.imported, task.demonstrations
         )
@@ -92,10 +95,32 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
             progress,
             while_imitating(prober, policy, config, codec, sampling_of(config), len(task.demonstrations)),
         )
+        if policy.lm is not lm:
+            lm.load_state_dict({name.removeprefix("lm."): tensor for name, tensor in whole_state(policy).items()})
         tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=len(task.demonstrations))
     save_model(run.reference, lm, codec)
     run.seal_reference()
     return lm
+
+
+def imitator(ingredients: Ingredients) -> Policy:
+    """The model that fine-tuning moves: the given one, or a copy that is dealt out over the processes."""
+    lm = copy.deepcopy(ingredients.lm) if PROCESSES.sharded else ingredients.lm
+    policy = shard(Policy(lm, fast=ingredients.config.policy.fast))
+    PROCESSES.hold({"imitator": policy})
+    return policy
+
+
+def hold_models(
+    policy: Policy, reference: Policy, critic: CriticModel | None, ensemble: Ensemble, guarding: Guarding | None
+) -> None:
+    """Deal the models out over the processes where the run asks for that, and name them for the others."""
+    anchor = None if guarding is None else guarding.anchor
+    members = {f"member-{k}": member for k, member in enumerate(ensemble.members)}
+    models = {"policy": policy, "reference": reference, "critic": critic, "anchor": anchor, "probe": ensemble.probe}
+    PROCESSES.models.clear()
+    PROCESSES.hold({**models, **members})
+    shard_all([*models.values(), *members.values()])
 
 
 def save_model(directory: Path, lm: Any, codec: Codec) -> None:
@@ -128,9 +153,10 @@ def assemble(
         if not resuming:
             start_afresh(tracker, observers, keep_probes=run.reference.is_dir())
         reference_lm = prepare_reference(ingredients, run, tracker, progress)
-        loop = build_loop(
-            ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
-        )
+        with PROCESSES.joint("build", [], {}, reference_lm.state_dict()):
+            loop = build_loop(
+                ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
+            )
         connect_people(loop, run)
         if resuming:
             loaded = checkpoints.load_newest(loop.check_restorable)
@@ -290,6 +316,8 @@ def build_loop(
         run.key, codec, task.prompts, store, task.labeller, ensemble, config.preferences,
         Cursor(len(task.prompts), seed, "collect"),
     )  # fmt: skip
+    guarding = guarding_of(config, reference, policy, collecting)
+    hold_models(policy, reference, critic, ensemble, guarding)
     rows = Cursor(len(task.prompts), seed, "standardise").take(config.reward.standardise_samples)
     standard = reference_answers([codec.encode_prompt(task.prompts[i]) for i in rows], generator(seed, "standardise"))
     return OnlineLoop(
@@ -319,7 +347,7 @@ def build_loop(
         tracker=tracker,
         checkpoints=checkpoints,
         progress=progress,
-        guarding=guarding_of(config, reference, policy, collecting),
+        guarding=guarding,
         obeying=Obeying(RequestStore(store.database, run.key), poll_seconds=config.people.poll_seconds),
         served=served_sampler(config, run, codec),
         observers=observers,

@@ -25,6 +25,7 @@ from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Action, Ladder
 from holdfast.guard.verdict import Verdict
 from holdfast.models.policy import Policy
+from holdfast.models.sharding import put_state, whole_state
 from holdfast.randomness import generator
 
 
@@ -120,7 +121,7 @@ class Guarding:
     def advance(self, name: str, round: int, step: int, policy: Policy) -> None:
         """The present policy, saved under `name`, is the last good one from now on."""
         self.good = Good(name, round, step)
-        self.anchor.load_state_dict(policy.state_dict())
+        put_state(self.anchor, whole_state(policy))
 
     def answer(self, verdict: Verdict) -> list[Action]:
         """What the ladder says."""
@@ -148,7 +149,7 @@ class Guarding:
         self.orders = Orders(**state["orders"])
         self.auditing.spent = int(state["audit_labels"])
         self.stopped = bool(state["stopped"])
-        self.anchor.load_state_dict(dict(anchor))
+        put_state(self.anchor, anchor)
 
 
 def win_rate(pairs: Sequence[AuditPair], against: str) -> float | None:

@@ -401,6 +401,16 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
+class ProcessesConfig:
+    """Several processes on one run, started by torchrun or accelerate launch; with one, nothing of this matters."""
+
+    strategy: Literal["data", "fsdp2"] = setting(
+        "data", "each process has whole models and its share of a batch, or its share of the weights as well"
+    )
+    timeout_minutes: float = setting(30.0, "how long one process may keep the others waiting", above=0)
+
+
+@dataclass(frozen=True)
 class TrackConfig:
     """What is written while the run goes on."""
 
@@ -437,4 +447,5 @@ class Config:
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    processes: ProcessesConfig = field(default_factory=ProcessesConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
