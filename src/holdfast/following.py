@@ -89,6 +89,7 @@ def follow(gather: Callable[[], Ingredients]) -> int:
                 # Process 0 has met it too, and decides what becomes of it.
                 if not getattr(error, "met_by_all", False):
                     raise
+    PROCESSES.part_ways()
     return 0
 
 

@@ -18,7 +18,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -59,6 +59,7 @@ class Processes:
     def __init__(self) -> None:
         self.rank, self.world, self.local_rank = 0, 1, 0
         self.sharded = False
+        self.run = "RUN"
         self.models: dict[str, nn.Module] = {}
         self._mode: Literal["free", "joint", "apart"] = "free"
         self._minutes = 0.0
@@ -110,7 +111,7 @@ class Processes:
             return
         with self._turn:
             self._send(Message(work, names, document or {}, tensors or {}))
-            with self._as("joint"):
+            with self._as("joint"), self.watched():
                 try:
                     yield
                 except BaseException as error:
@@ -121,7 +122,7 @@ class Processes:
     @contextmanager
     def joined(self) -> Iterator[None]:
         """A follower's side of `joint`."""
-        with self._as("joint"):
+        with self._as("joint"), self.watched():
             yield
 
     @contextmanager
@@ -177,19 +178,24 @@ class Processes:
         everyone = [torch.zeros_like(said) for _ in range(self.world)]
         with self.watched():
             dist.all_gather(everyone, said, group=self._control)
-        for rank, row in enumerate(everyone):
-            text = bytes(row.tolist()).rstrip(b"\0").decode(errors="replace")
-            if text and self.main:
-                raise HoldfastError(text if rank == 0 else f"Process {rank}: {text}")
-            if text:
-                raise SaidElsewhere(text)
+        texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in everyone]
+        found = [text if rank == 0 else f"Process {rank}: {text}" for rank, text in enumerate(texts) if text]
+        if found:
+            self.part_ways()
+            raise HoldfastError(found[0]) if self.main else SaidElsewhere(found[0])
 
     def end(self) -> None:
         """Let the followers go."""
         if self.world > 1 and self.main and not self._broken:
             with self._turn:
                 self._send(Message("end"))
-            self._broken = True  # nothing is told to anybody from now on
+                self.part_ways()
+
+    def part_ways(self) -> None:
+        """Wait until all processes have heard the last word: one that left earlier would take it for a loss."""
+        self._broken = True  # nothing is told to anybody from now on
+        with suppress(RuntimeError):
+            dist.barrier(group=self._control)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -202,8 +208,8 @@ class Processes:
             self._broken = True
             raise HoldfastError(
                 "Another process of this run has ended, or kept this one waiting for more than "
-                f"{self._minutes:g} minutes (processes.timeout_minutes); `holdfast resume RUN`, started in the same "
-                "way or as one process, goes on from the newest checkpoint."
+                f"{self._minutes:g} minutes (processes.timeout_minutes); `holdfast resume {self.run}`, with as many "
+                "processes as you like, goes on from the newest checkpoint."
             ) from error
 
     def _names(self, models: Sequence[nn.Module]) -> tuple[str, ...] | None:

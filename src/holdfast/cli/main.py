@@ -82,7 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SaidElsewhere:
         return 2
     except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+        rank = os.environ.get("RANK", "0")
+        who = "holdfast" if rank == "0" else f"holdfast (process {rank})"
+        print(f"{who}: {error}", file=sys.stderr)
         return 2
     except Interrupted as stop:
         print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)

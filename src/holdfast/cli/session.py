@@ -165,6 +165,7 @@ def refuse_several(what: str) -> None:
 def work_on(
     run: RunDirectory, ingredients: Ingredients, world: World, as_json: bool, ensemble_from: Path | None
 ) -> int:
+    PROCESSES.run = str(run.path)
     gold = gold_of(world)
     observers = [GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts)] if gold else []
     # Paths are printed as they are: not wrapped, so that they can be copied, and not read for markup.
