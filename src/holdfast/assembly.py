@@ -37,7 +37,7 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
-from holdfast.models.sharding import shard, shard_all, whole_state
+from holdfast.models.sharding import shard, whole_state
 from holdfast.obeying import Obeying
 from holdfast.ppo import PPO, PolicyOptimiser
 from holdfast.preferences.people import TeamLabeller
@@ -114,13 +114,12 @@ def imitator(ingredients: Ingredients) -> Policy:
 def hold_models(
     policy: Policy, reference: Policy, critic: CriticModel | None, ensemble: Ensemble, guarding: Guarding | None
 ) -> None:
-    """Deal the models out over the processes where the run asks for that, and name them for the others."""
+    """Name the models for the other processes. The reference is dealt out last: the others are copies of it."""
     anchor = None if guarding is None else guarding.anchor
     members = {f"member-{k}": member for k, member in enumerate(ensemble.members)}
-    models = {"policy": policy, "reference": reference, "critic": critic, "anchor": anchor, "probe": ensemble.probe}
+    models = {"policy": policy, "critic": critic, "anchor": anchor, "probe": ensemble.probe}
     PROCESSES.models.clear()
-    PROCESSES.hold({**models, **members})
-    shard_all([*models.values(), *members.values()])
+    PROCESSES.hold({**models, **members, "reference": shard(reference)})
 
 
 def save_model(directory: Path, lm: Any, codec: Codec) -> None:
@@ -230,7 +229,7 @@ def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
 
     def model(name: int | str) -> RewardModel:
         seed = derive_seed(config.run.seed, "reward head", name)
-        return RewardModel(trunk_of(lm), seed, config.policy.fast, config.reward.pooling).to(config.run.device)
+        return shard(RewardModel(trunk_of(lm), seed, config.policy.fast, config.reward.pooling).to(config.run.device))
 
     members = [model(k) for k in range(config.reward.members)]
     ensemble = Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
@@ -267,7 +266,9 @@ def optimiser_of(config: Config, policy: Policy, critic: CriticModel | None, cod
     return PPO(policy, critic, config.ppo, config.kl, *limits)
 
 
-def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: Collecting) -> Guarding | None:
+def guarding_of(
+    config: Config, reference: Policy, like_policy: Callable[[], Policy], collecting: Collecting
+) -> Guarding | None:
     """The guard with its collaborators; None where it is switched off."""
     if config.guard.mode == "off":
         return None
@@ -281,7 +282,7 @@ def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: C
         auditing=Auditing(collecting, config.audit),
         ladder=Ladder(config.guard),
         reference=reference,
-        anchor=copy.deepcopy(policy),
+        anchor=like_policy(),
     )
 
 
@@ -304,8 +305,12 @@ def build_loop(
     with_critic = valued and config.policy.critic == "model"
     fast = config.policy.fast
     reference = Policy(reference_lm, fast=fast)
-    policy = Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device)
-    critic = CriticModel(trunk_of(reference_lm), fast).to(device) if with_critic else None
+
+    def fresh_policy() -> Policy:
+        return shard(Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device))
+
+    policy = fresh_policy()
+    critic = shard(CriticModel(trunk_of(reference_lm), fast).to(device)) if with_critic else None
     ensemble = build_ensemble(config, reference_lm, codec)
     ensemble.bonus = flaw_bonus(ingredients.flaw, codec) if ingredients.flaw else None
 
@@ -316,7 +321,7 @@ def build_loop(
         run.key, codec, task.prompts, store, task.labeller, ensemble, config.preferences,
         Cursor(len(task.prompts), seed, "collect"),
     )  # fmt: skip
-    guarding = guarding_of(config, reference, policy, collecting)
+    guarding = guarding_of(config, reference, fresh_policy, collecting)
     hold_models(policy, reference, critic, ensemble, guarding)
     rows = Cursor(len(task.prompts), seed, "standardise").take(config.reward.standardise_samples)
     standard = reference_answers([codec.encode_prompt(task.prompts[i]) for i in rows], generator(seed, "standardise"))

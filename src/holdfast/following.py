@@ -157,8 +157,7 @@ def values(follower: Follower, message: Message) -> None:
 
 def score(follower: Follower, message: Message) -> None:
     models: list[Any] = [PROCESSES.models[name] for name in message.models]
-    with whole(*models):
-        follower.here.rewarding.ensemble.score_with(models, **message.document)
+    follower.here.rewarding.ensemble.score_with(models, **message.document)
 
 
 def fit(follower: Follower, message: Message) -> None:

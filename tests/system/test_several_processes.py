@@ -21,7 +21,14 @@ from holdfast.config import config_toml, load_config
 
 pytestmark = pytest.mark.slow
 
-TEN_STEPS = {"run__rounds": "5"}
+# With everything that holds weights of its own, and what is decided from sums over a batch.
+TEN_STEPS = {
+    "run__rounds": "5",
+    "policy__critic": "model",
+    "reward__halves": "true",
+    "ppo__epoch_kl_stop": "0.02",
+    "probes__every": "4",
+}
 STRATEGIES = ("data", "fsdp2")
 # Metrics are compared as numbers near 1; what is larger, relative to its size.
 TOLERANCE = 1e-4
@@ -111,22 +118,18 @@ def test_a_verb_for_one_process_refuses_several(tmp_path: Path) -> None:
     assert "`holdfast sft` works in one process" in first.printed
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_launchers(launcher: str, alone: list[dict[str, Any]], tmp_path: Path) -> None:
-    """As the documentation says it is done, from a config file."""
+def test_torchrun_from_a_config_file(alone: list[dict[str, Any]], tmp_path: Path) -> None:
+    """As the documentation says it is done; `benchmarks/processes.py` does the same with accelerate launch."""
     config = tmp_path / "small.toml"
     words = [word for word in small_run.settings(run__rounds="1") if word != "--set"]
     config.write_text(config_toml(load_config(None, words)))
-    start = {
-        "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "holdfast"],
-        "accelerate": ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m", "holdfast"],
-    }[launcher]
-    words = [*start, "run", "--config", str(config), "--runs", str(tmp_path / "runs"), "--name", "launched"]
+    start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "holdfast", "run"]
+    options = ["--config", str(config), "--runs", str(tmp_path / "runs"), "--name", "launched"]
     threads = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=240, env=threads)
+    ended = subprocess.run([sys.executable, *start, *options], capture_output=True, text=True, timeout=240, env=threads)
     assert ended.returncode == 0, ended.stderr
     run = tmp_path / "runs" / "launched"
     assert json.loads((run / "manifest.json").read_text())["processes"] == 2
-    rows = rows_of(run)
-    assert len(rows) == 2
-    assert math.isclose(rows[0]["objective/scores"], alone[0]["objective/scores"], abs_tol=TOLERANCE)
+    assert len(rows_of(run)) == 2
+    # Learning rates are annealed over the length of a run, so only what comes before the first update is the same.
+    assert math.isclose(rows_of(run)[0]["objective/scores"], alone[0]["objective/scores"], abs_tol=TOLERANCE)

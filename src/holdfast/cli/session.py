@@ -235,6 +235,8 @@ def notes(ingredients: Ingredients) -> list[str]:
     """What a person should know before the work begins."""
     config = ingredients.config
     found = []
+    if PROCESSES.sharded:
+        found.append("processes.strategy = fsdp2 takes the plain path of the models, as with policy.fast = false.")
     if config.policy.path and config.ppo.lr == PPOConfig().lr:
         found.append(
             "The default learning rates suit the small built-in model; for a pretrained one set sft.lr, reward.lr, "

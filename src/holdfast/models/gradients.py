@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from holdfast.cores import CORES
+from holdfast.models.sharding import is_dealt
 from holdfast.processes import PROCESSES
 
 Batch = TypeVar("Batch")
@@ -28,7 +28,7 @@ def accumulate(
     In joint work each process takes its share of the batches, and returns what was told of those; the gradients are
     of all of them in every process.
     """
-    if PROCESSES.together and any(isinstance(parameter, DTensor) for parameter in parameters):
+    if PROCESSES.together and any(is_dealt(parameter) for parameter in parameters):
         return _accumulate_sharded(batches, loss)
 
     def differentiate(batch: Batch) -> tuple[Sequence[Tensor | None], Told]:

@@ -11,43 +11,55 @@ A model that is not sharded is the same in every process, and then only `put_sta
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.utils import _pytree
 
 from holdfast.models.policy import Outputs
 from holdfast.processes import PROCESSES
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# FSDP looks for tensors in what a model returns, and sees into no dataclass that it does not know.
-_pytree.register_dataclass(Outputs)
-
-# Scores and values are views of what a head gives; nothing here changes them in place.
-warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
-
+# Sharded models that are whole just now.
 _open: set[int] = set()
 
 
 def shard(model: Model) -> Model:
-    """Deal the model's weights out over the processes, in place, where the run asks for that."""
-    if not PROCESSES.sharded or is_sharded(model):
+    """Deal the model's weights out over the processes, in place, where the run asks for that and all are here."""
+    if not (PROCESSES.sharded and PROCESSES.together):
         return model
-    device = next(model.parameters()).device.type
-    mesh = init_device_mesh(device, (PROCESSES.world,))
+    # Imported where it is needed: a run in one process starts without it, and with a torch that has none.
+    from torch.distributed.fsdp import fully_shard
+
+    _teach_fsdp()
+    mesh = _mesh(next(model.parameters()).device.type)
     for layer in _layers(model):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     # Otherwise the first layer that is called by itself would take itself for the root.
     model._get_fsdp_state()._lazy_init()  # type: ignore[operator]
     return model
+
+
+@cache
+def _mesh(device: str) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device, (PROCESSES.world,))
+
+
+@cache
+def _teach_fsdp() -> None:
+    from torch.utils import _pytree
+
+    # FSDP looks for tensors in what a model returns, and sees into no dataclass that it does not know.
+    _pytree.register_dataclass(Outputs)
+    # Scores and values are views of what a head gives; nothing here changes them in place.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
@@ -57,7 +69,7 @@ def _layers(model: nn.Module) -> list[nn.Module]:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    return isinstance(model, FSDPModule)
+    return hasattr(model, "reshard")
 
 
 @contextmanager
@@ -81,7 +93,7 @@ def close(model: nn.Module) -> None:
     for group in _groups(model):
         group.reshard()
         # The outermost group stays together from the pass forward to the one back, which begins with it.
-        group.set_reshard_after_forward(id(group) != id(model), recurse=False)
+        group.set_reshard_after_forward(group is not model, recurse=False)
     _open.discard(id(model))
 
 
@@ -101,8 +113,8 @@ def opened(model: nn.Module) -> Iterator[None]:
             keeping.__exit__(None, None, None)
 
 
-def _groups(model: nn.Module) -> list[FSDPModule]:
-    return [part for part in model.modules() if isinstance(part, FSDPModule)]
+def _groups(model: nn.Module) -> list[Any]:
+    return [part for part in model.modules() if is_sharded(part)]
 
 
 def full(tensor: Tensor) -> Tensor:
@@ -112,9 +124,12 @@ def full(tensor: Tensor) -> Tensor:
 
 def like(tensor: Tensor, given: Tensor) -> Tensor:
     """A given whole tensor dealt out as another one is."""
-    if not isinstance(tensor, DTensor) or isinstance(given, DTensor):
+    if not is_dealt(tensor) or is_dealt(given):
         return given
-    return distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=None)
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
+    return distribute_tensor(given, mesh, placements, src_data_rank=None)
 
 
 def whole_state(model: nn.Module) -> dict[str, Tensor]:
@@ -145,12 +160,12 @@ def copy_in(model: nn.Module, state: Mapping[str, Tensor]) -> None:
         tensor.copy_(like(tensor, state[name].to(tensor.device)))
 
 
+def is_dealt(tensor: Any) -> bool:
+    """Whether a tensor is one process's share of a larger one."""
+    return hasattr(tensor, "full_tensor")
+
+
 def plain(tensor: Any) -> Tensor:
     """What came out of sharded tensors, as an ordinary one."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def shard_all(models: Sequence[nn.Module | None]) -> None:
-    for model in models:
-        if model is not None:
-            shard(model)
+    whole: Tensor = tensor.full_tensor() if is_dealt(tensor) else tensor
+    return whole

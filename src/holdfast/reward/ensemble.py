@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
 from holdfast.models.reward_model import RewardModel
-from holdfast.models.sharding import put_state, whole, whole_state
+from holdfast.models.sharding import is_sharded, put_state, whole, whole_state
 from holdfast.processes import PROCESSES
 from holdfast.rollout.batches import MicroBatch, micro_batches
 
@@ -159,7 +160,7 @@ class Ensemble:
         """What the models (all) say of each answer, and what the head of the first of them reads, if asked for."""
         models = self.models if models is None else models
         needed = {"prompts": list(prompts), "responses": list(responses), "with_features": with_features}
-        with PROCESSES.joint("score", models, needed), whole(*models):
+        with PROCESSES.joint("score", models, needed):
             return self.score_with(models, prompts, responses, with_features)
 
     @torch.no_grad()
@@ -180,8 +181,13 @@ class Ensemble:
                 features_BD[batch.rows] = hidden_BD.float().cpu()
 
         # One packing serves all members; a core that is free takes the next member or the next rows.
-        work = [partial(score, k, batch) for k in range(len(models)) for batch in batches]
-        CORES.share(PROCESSES.part(work))
+        work = [[partial(score, k, batch) for batch in batches] for k in range(len(models))]
+        if is_sharded(models[0]):
+            for model, its in zip(models, work, strict=True):
+                with whole(model):  # one after the other: there may be no room for all
+                    CORES.share(PROCESSES.part(its))
+        else:
+            CORES.share(PROCESSES.part(list(chain.from_iterable(work))))
         PROCESSES.add(scores_KB, features_BD)
         return scores_KB, features_BD
 
