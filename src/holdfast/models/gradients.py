@@ -35,15 +35,18 @@ def accumulate(
         value, told = loss(batch)
         return torch.autograd.grad(value, parameters, allow_unused=True), told
 
-    parts = CORES.share([partial(differentiate, batch) for batch in PROCESSES.part(batches)])
-    # In the order of the batches, whichever was done first: floating-point sums depend on it.
-    for gradients, _ in parts:
+    told = []
+    # In the order of the batches, whichever was done first: floating-point sums depend on it. One core has one batch's
+    # gradients at a time; several have as many as there are batches, of a model that is small.
+    pieces = [partial(differentiate, batch) for batch in PROCESSES.part(batches)]
+    for gradients, words in (piece() for piece in pieces) if CORES.free == 1 else CORES.share(pieces):
+        told.append(words)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
     if PROCESSES.together:
         _add_up(parameters)
-    return [told for _, told in parts]
+    return told
 
 
 def _add_up(parameters: Sequence[Tensor]) -> None:

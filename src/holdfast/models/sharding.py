@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from holdfast.errors import HoldfastError
 from holdfast.models.policy import Outputs
 from holdfast.processes import PROCESSES
 
@@ -32,6 +33,11 @@ def shard(model: Model) -> Model:
     """Deal the model's weights out over the processes, in place, where the run asks for that and all are here."""
     if not (PROCESSES.sharded and PROCESSES.together):
         return model
+    if any(is_dealt(parameter) for parameter in model.parameters()):
+        raise HoldfastError(
+            "processes.strategy = fsdp2 cannot deal out models that share weights, as those with adapters do; "
+            "set processes.strategy to data."
+        )
     # Imported where it is needed: a run in one process starts without it, and with a torch that has none.
     from torch.distributed.fsdp import fully_shard
 

@@ -1,6 +1,6 @@
 """Do several processes give the numbers of one, and does a run outlive a process that is killed?
 
-python benchmarks/processes.py          writes benchmarks/results/processes.json
+python benchmarks/several_processes.py          writes benchmarks/results/several_processes.json
 
 Ten steps of the built-in world on a CPU: in one process; in two by data parallel (started by torchrun and by accelerate
 launch) and by FSDP2; then a run of which one process is killed, resumed by one process, stopped, resumed by two.
@@ -56,7 +56,7 @@ def main() -> None:
         show(rows[-1])
     held = all(row["furthest"] < TOLERANCE for row in rows)
     print(f"\nwithin {TOLERANCE:g} of one process, relative to numbers above 1: {'all' if held else 'NOT ALL'}")
-    keep("processes", {"settings": SETTINGS, "tolerance": TOLERANCE, "all_within": held, "rows": rows})
+    keep("several_processes", {"settings": SETTINGS, "tolerance": TOLERANCE, "all_within": held, "rows": rows})
 
 
 def run_words(runs: Path, name: str, *changes: str) -> list[str]:
