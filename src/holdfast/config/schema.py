@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.config.processes import ProcessesConfig
 from holdfast.config.setting import setting
 from holdfast.config.vllm import VLLMConfig
 
@@ -398,16 +399,6 @@ class CheckpointConfig:
 
     every_steps: int = setting(0, "also save every n steps within a round; 0 saves after each round only", low=0)
     keep: int = setting(2, "complete checkpoints kept", low=2)
-
-
-@dataclass(frozen=True)
-class ProcessesConfig:
-    """Several processes on one run, started by torchrun or accelerate launch; with one, nothing of this matters."""
-
-    strategy: Literal["data", "fsdp2"] = setting(
-        "data", "each process has whole models and its share of a batch, or its share of the weights as well"
-    )
-    timeout_minutes: float = setting(30.0, "how long one process may keep the others waiting", above=0)
 
 
 @dataclass(frozen=True)
