@@ -45,6 +45,7 @@ MODULES = {
 # From the top of the house to its foundations. A part imports from itself and from lines below its own, never from
 # its own line or above. What stands in one pair of brackets is one part.
 ORDER = [
+    [("__main__",)],
     [("cli",)],
     # A server of its own, which refuses in the same way as the pages' and builds its ensemble as a run does.
     [("serving",)],
@@ -56,6 +57,7 @@ ORDER = [
     [("stages",)],
     # Other people's trainers: put together from the same parts as our own loop, of which it takes the loop's place.
     [("interop",)],
+    [("following",)],
     [("assembly",)],
     [("gathering",)],
     [("worlds",)],
@@ -68,7 +70,7 @@ ORDER = [
     [("track",)],
     [("control",), ("checkpoint",), ("preferences",)],
     [("models", "rollout")],
-    [("algorithms",), ("preferences.types",), ("config",), ("randomness",), ("cores",)],
+    [("algorithms",), ("preferences.types",), ("config",), ("randomness",), ("cores",), ("processes",)],
     # What a foreign trainer's workers import: no torch, nothing of the house but its errors.
     [("interop", "interop.reward_client", "interop.verl", "interop.openrlhf")],
     [("errors",), ("garbage",), ("",)],

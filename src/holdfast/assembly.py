@@ -37,6 +37,7 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
+from holdfast.models.sharding import shard, whole_state
 from holdfast.obeying import Obeying
 from holdfast.ppo import PPO, PolicyOptimiser
 from holdfast.preferences.people import TeamLabeller
@@ -44,6 +45,7 @@ from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.weighing import LabellerWeights
 from holdfast.probing import data_prober, while_imitating
+from holdfast.processes import PROCESSES
 from holdfast.randomness import Cursor, Streams, derive_seed, generator
 from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Ensemble, VersionStore
@@ -78,7 +80,8 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
         return load_causal_lm(run.reference)[0].to(config.run.device)
     lm = ingredients.lm
     if config.sft.epochs and task.demonstrations:
-        policy = Policy(lm, fast=config.policy.fast)
+        with PROCESSES.joint("imitator"):
+            policy = imitator(ingredients)
         prober = data_prober(
             config, run, codec, tracker, "sft", policy.context, ingredients.imported, task.demonstrations
         )
@@ -92,10 +95,31 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
             progress,
             while_imitating(prober, policy, config, codec, sampling_of(config), len(task.demonstrations)),
         )
+        if policy.lm is not lm:
+            lm.load_state_dict({name.removeprefix("lm."): tensor for name, tensor in whole_state(policy).items()})
         tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=len(task.demonstrations))
     save_model(run.reference, lm, codec)
     run.seal_reference()
     return lm
+
+
+def imitator(ingredients: Ingredients) -> Policy:
+    """The model that fine-tuning moves: the given one, or a copy that is dealt out over the processes."""
+    lm = copy.deepcopy(ingredients.lm) if PROCESSES.sharded else ingredients.lm
+    policy = shard(Policy(lm, fast=ingredients.config.policy.fast))
+    PROCESSES.hold({"imitator": policy})
+    return policy
+
+
+def hold_models(
+    policy: Policy, reference: Policy, critic: CriticModel | None, ensemble: Ensemble, guarding: Guarding[Policy] | None
+) -> None:
+    """Name the models for the other processes. The reference is dealt out last: the others are copies of it."""
+    anchor = None if guarding is None else guarding.anchor
+    members = {f"member-{k}": member for k, member in enumerate(ensemble.members)}
+    models = {"policy": policy, "critic": critic, "anchor": anchor, "probe": ensemble.probe}
+    PROCESSES.models.clear()
+    PROCESSES.hold({**models, **members, "reference": shard(reference)})
 
 
 def save_model(directory: Path, lm: Any, codec: Codec) -> None:
@@ -128,9 +152,10 @@ def assemble(
         if not resuming:
             start_afresh(tracker, observers, keep_probes=run.reference.is_dir())
         reference_lm = prepare_reference(ingredients, run, tracker, progress)
-        loop = build_loop(
-            ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
-        )
+        with PROCESSES.joint("build", [], {}, reference_lm.state_dict()):
+            loop = build_loop(
+                ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
+            )
         connect_people(loop, run)
         if resuming:
             loaded = checkpoints.load_newest(loop.check_restorable)
@@ -204,7 +229,7 @@ def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
 
     def model(name: int | str) -> RewardModel:
         seed = derive_seed(config.run.seed, "reward head", name)
-        return RewardModel(trunk_of(lm), seed, config.policy.fast, config.reward.pooling).to(config.run.device)
+        return shard(RewardModel(trunk_of(lm), seed, config.policy.fast, config.reward.pooling).to(config.run.device))
 
     members = [model(k) for k in range(config.reward.members)]
     ensemble = Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
@@ -241,7 +266,9 @@ def optimiser_of(config: Config, policy: Policy, critic: CriticModel | None, cod
     return PPO(policy, critic, config.ppo, config.kl, *limits)
 
 
-def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: Collecting) -> Guarding[Policy] | None:
+def guarding_of(
+    config: Config, reference: Policy, like_policy: Callable[[], Policy], collecting: Collecting
+) -> Guarding[Policy] | None:
     """The guard with its collaborators; None where it is switched off."""
     if config.guard.mode == "off":
         return None
@@ -255,7 +282,7 @@ def guarding_of(config: Config, reference: Policy, policy: Policy, collecting: C
         auditing=Auditing(collecting, config.audit),
         ladder=Ladder(config.guard),
         reference=reference,
-        anchor=copy.deepcopy(policy),
+        anchor=like_policy(),
     )
 
 
@@ -278,8 +305,12 @@ def build_loop(
     with_critic = valued and config.policy.critic == "model"
     fast = config.policy.fast
     reference = Policy(reference_lm, fast=fast)
-    policy = Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device)
-    critic = CriticModel(trunk_of(reference_lm), fast).to(device) if with_critic else None
+
+    def fresh_policy() -> Policy:
+        return shard(Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device))
+
+    policy = fresh_policy()
+    critic = shard(CriticModel(trunk_of(reference_lm), fast).to(device)) if with_critic else None
     ensemble = build_ensemble(config, reference_lm, codec)
     ensemble.bonus = flaw_bonus(ingredients.flaw, codec) if ingredients.flaw else None
 
@@ -290,6 +321,8 @@ def build_loop(
         run.key, codec, task.prompts, store, task.labeller, ensemble, config.preferences,
         Cursor(len(task.prompts), seed, "collect"),
     )  # fmt: skip
+    guarding = guarding_of(config, reference, fresh_policy, collecting)
+    hold_models(policy, reference, critic, ensemble, guarding)
     rows = Cursor(len(task.prompts), seed, "standardise").take(config.reward.standardise_samples)
     standard = reference_answers([codec.encode_prompt(task.prompts[i]) for i in rows], generator(seed, "standardise"))
     return OnlineLoop(
@@ -319,7 +352,7 @@ def build_loop(
         tracker=tracker,
         checkpoints=checkpoints,
         progress=progress,
-        guarding=guarding_of(config, reference, policy, collecting),
+        guarding=guarding,
         obeying=Obeying(RequestStore(store.database, run.key), poll_seconds=config.people.poll_seconds),
         served=served_sampler(config, run, codec),
         observers=observers,

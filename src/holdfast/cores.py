@@ -33,7 +33,8 @@ def available() -> int:
         quota, period = QUOTA.read_text(encoding="utf-8").split()
         if quota != "max":
             allowed = min(allowed, max(1, int(quota) // int(period)))
-    return allowed
+    # Processes that were started together on one machine share its cores.
+    return max(1, allowed // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 # Parameters of glibc's mallopt, and the most that its `int` arguments hold.

@@ -21,8 +21,10 @@ from holdfast.cores import CORES
 from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
-from holdfast.ppo import Experience, NonFiniteStep, all_or_nothing, kl_of_update, rollout_batches
-from holdfast.rollout.batches import MicroBatch, group_by_length, group_by_work, take_rows
+from holdfast.models.sharding import plain
+from holdfast.ppo import Experience, NonFiniteStep, all_or_nothing, joint_learning, kl_of_update, rollout_batches
+from holdfast.processes import PROCESSES
+from holdfast.rollout.batches import MicroBatch, deal_by_length, group_by_work, take_rows
 from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
 
@@ -88,7 +90,7 @@ class PairLearner:
     def accumulate(self, pairs: Sequence[AnswerPair], beta: float) -> PairStats:
         """Add the gradient of the pairs' mean loss to the parameters."""
         parts = accumulate(self.parameters, self._groups(pairs), lambda group: self._loss(group, beta, len(pairs)))
-        return _sum(parts)
+        return over_processes(_sum(parts))
 
     @torch.no_grad()
     def measure(self, pairs: Sequence[AnswerPair], beta: float) -> PairStats:
@@ -100,9 +102,9 @@ class PairLearner:
         """Micro-batches; the two sides of a pair are always in one."""
         lengths = [pair.tokens for pair in pairs]
         if self.policy.fast is None:
-            groups = group_by_length(range(len(pairs)), lengths, self.max_tokens)
+            groups = deal_by_length(range(len(pairs)), lengths, self.max_tokens, PROCESSES.world)
         else:
-            groups = group_by_work(range(len(pairs)), lengths, self.max_tokens, CORES.free)
+            groups = group_by_work(range(len(pairs)), lengths, self.max_tokens, CORES.free * PROCESSES.world)
         return [[pairs[i] for i in group] for group in groups]
 
     def _loss(self, pairs: Sequence[AnswerPair], beta: float, pair_count: int) -> tuple[Tensor, PairStats]:
@@ -139,15 +141,21 @@ def _stats(losses_P: Tensor, logprobs: PairLogProbs, beta: float) -> PairStats:
 
 
 def _sum(parts: Sequence[PairStats]) -> PairStats:
-    total = parts[0]
-    for part in parts[1:]:
+    total = PairStats(0, *[0.0] * 6)
+    for part in parts:
         total = total + part
     return total
 
 
+def over_processes(stats: PairStats) -> PairStats:
+    """The figures of all processes' pairs, in joint work."""
+    pairs, *sums = PROCESSES.total([float(value) for value in vars(stats).values()])
+    return PairStats(int(pairs), *sums)
+
+
 def clip_and_move(parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer, max_grad_norm: float) -> float:
     """One step of the optimiser, unless a gradient is not a number; returns the gradient's norm."""
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+    norm = plain(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
     if not all_finite([norm]):
         optimiser.zero_grad(set_to_none=True)
         raise NonFiniteStep("gradients are not all numbers")
@@ -208,11 +216,12 @@ class OnlineDPO:
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
     ) -> tuple[dict[str, float], float]:
         """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
-        return all_or_nothing(
-            self.parameters,
-            self.optimiser,
-            lambda: (self.update(experience, beta, lr, rng), self.moved(experience.rollout)),
-        )
+        with joint_learning(self.policy, experience, batches, beta, lr, rng):
+            return all_or_nothing(
+                self.parameters,
+                self.optimiser,
+                lambda: (self.update(experience, beta, lr, rng), self.moved(experience.rollout)),
+            )
 
     def update(self, experience: Experience, beta: float, lr: float, rng: torch.Generator) -> dict[str, float]:
         """Several passes over the step's pairs."""

@@ -5,6 +5,16 @@ class HoldfastError(Exception):
     """Bad input or a broken environment; the command line prints it as one sentence and exits with code 2."""
 
 
+class MetByAll(HoldfastError):
+    """The same where every process of the run meets it at once, since it follows from what they have added up."""
+
+    met_by_all = True
+
+
+class SaidElsewhere(HoldfastError):
+    """The same in one of several processes, of which another prints the sentence."""
+
+
 class Interrupted(Exception):
     """The user asked to stop; everything needed to resume has been written."""
 

@@ -24,6 +24,7 @@ from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Action, Ladder
 from holdfast.guard.verdict import Verdict
+from holdfast.models.sharding import put_state, whole_state
 from holdfast.randomness import generator
 
 
@@ -132,7 +133,7 @@ class Guarding(Generic[Player]):
     def advance(self, name: str, round: int, step: int, policy: Player) -> None:
         """The present policy, saved under `name`, is the last good one from now on."""
         self.good = Good(name, round, step)
-        self.anchor.load_state_dict(policy.state_dict())
+        put(self.anchor, weights_of(policy))
 
     def answer(self, verdict: Verdict) -> list[Action]:
         """What the ladder says."""
@@ -160,7 +161,20 @@ class Guarding(Generic[Player]):
         self.orders = Orders(**state["orders"])
         self.auditing.spent = int(state["audit_labels"])
         self.stopped = bool(state["stopped"])
-        self.anchor.load_state_dict(dict(anchor))
+        put(self.anchor, anchor)
+
+
+def weights_of(player: Weights) -> Mapping[str, torch.Tensor]:
+    """The weights, whole where a model is dealt out over processes."""
+    return whole_state(player) if isinstance(player, torch.nn.Module) else player.state_dict()
+
+
+def put(player: Weights, weights: Mapping[str, torch.Tensor]) -> None:
+    """The inverse."""
+    if isinstance(player, torch.nn.Module):
+        put_state(player, weights)
+    else:
+        player.load_state_dict(weights)
 
 
 def win_rate(pairs: Sequence[AuditPair], against: str) -> float | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,8 @@ from holdfast.cores import CORES
 from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
+from holdfast.models.sharding import plain, whole
+from holdfast.processes import PROCESSES
 from holdfast.rollout.batches import MicroBatch, lay_out, micro_batches, pick_out
 from holdfast.rollout.sampler import Rollout
 
@@ -37,6 +40,8 @@ Told = TypeVar("Told")
 
 class NonFiniteStep(Exception):
     """A value that is not a number turned up before it could reach the optimiser."""
+
+    met_by_all = True  # it is looked for in sums over the processes
 
 
 @dataclass(frozen=True)
@@ -96,13 +101,32 @@ def assign_credit(
 @torch.no_grad()
 def response_values(model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0) -> Tensor:
     """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values."""
-    out_BT = torch.zeros_like(rollout.logprobs_BT)
+    needed = {"temperature": temperature, **told_of(rollout, batches)}
+    with PROCESSES.joint("values", [model], needed), whole(model):
+        return values_of(model, rollout.logprobs_BT.shape, batches, temperature)
+
+
+def told_of(rollout: Rollout, batches: list[MicroBatch]) -> dict[str, Any]:
+    """Answers and how they are cut into micro-batches, for the other processes."""
+    return {
+        "prompts": rollout.prompts,
+        "responses": rollout.responses,
+        "groups": [batch.rows for batch in batches],
+        "pad_id": batches[0].pad_id if batches else 0,
+    }
+
+
+@torch.no_grad()
+def values_of(model: nn.Module, shape: Sequence[int], batches: list[MicroBatch], temperature: float) -> Tensor:
+    """The same; in joint work each process takes some of the batches."""
+    out_BT = torch.zeros(*shape)
 
     def compute(batch: MicroBatch) -> None:
         result = model(batch, temperature).logprobs_N if isinstance(model, Policy) else model(batch)
         lay_out(result, batch, out_BT)
 
-    CORES.share([partial(compute, batch) for batch in batches])
+    CORES.share([partial(compute, batch) for batch in PROCESSES.part(batches)])
+    PROCESSES.add(out_BT)
     return out_BT
 
 
@@ -163,6 +187,45 @@ def all_or_nothing(parameters: Sequence[Tensor], optimiser: torch.optim.Optimize
         raise
 
 
+@contextmanager
+def joint_learning(
+    policy: Policy,
+    experience: Experience,
+    batches: list[MicroBatch],
+    beta: float,
+    lr: float,
+    rng: torch.Generator,
+) -> Iterator[None]:
+    """Have all processes learn from a step's answers, each with a copy of everything."""
+    rollout = experience.rollout
+    needed = {"finished": rollout.finished, "beta": beta, "lr": lr, **told_of(rollout, batches)}
+    tensors = {
+        "logprobs": rollout.logprobs_BT,
+        "mask": rollout.mask_BT,
+        "reference": experience.reference_logprobs_BT,
+        "values": experience.values_BT,
+        "advantages": experience.advantages_BT,
+        "returns": experience.returns_BT,
+        "kl": experience.kl_B,
+        "rewards": experience.rewards_B,
+        "rng": rng.get_state(),
+    }
+    with PROCESSES.joint("learn", [policy], needed, tensors):
+        yield
+
+
+NO_STATS = PolicyStats(*(torch.zeros(()) for _ in range(4)))
+
+
+def over_processes(stats: PolicyStats) -> PolicyStats:
+    """The statistics of all processes' tokens, in joint work."""
+    if not PROCESSES.together:
+        return stats
+    sums = torch.stack([stats.tokens, stats.clipped, stats.kl, stats.ratio]).double()
+    PROCESSES.add(sums)
+    return PolicyStats(*sums)
+
+
 class PPO:
     """Clipped policy and value updates over one optimiser."""
 
@@ -212,11 +275,12 @@ class PPO:
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
     ) -> tuple[dict[str, float], float]:
         """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
-        return all_or_nothing(
-            self.parameters,
-            self.optimiser,
-            lambda: (self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)),
-        )
+        with joint_learning(self.policy, experience, batches, beta, lr, rng):
+            return all_or_nothing(
+                self.parameters,
+                self.optimiser,
+                lambda: (self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)),
+            )
 
     def update(
         self,
@@ -283,10 +347,11 @@ class PPO:
             return torch.stack(losses).sum(), ([float(loss.detach()) for loss in losses], stats)
 
         parts = accumulate(self.parameters, batches, loss_of)
-        sums, stats = parts[0]
-        for losses, some in parts[1:]:
+        sums, stats = [0.0, 0.0, 0.0], NO_STATS
+        for losses, some in parts:
             sums, stats = [a + b for a, b in zip(sums, losses, strict=True)], stats + some
-        return sums[0], sums[1], sums[2], stats
+        sums = PROCESSES.total(sums)
+        return sums[0], sums[1], sums[2], over_processes(stats)
 
     def _losses(
         self, experience: Experience, batch: MicroBatch, beta: float, token_count: int
@@ -325,7 +390,7 @@ class PPO:
 
     def _move(self) -> float:
         """Clip the gradient and let the optimiser take its step, unless a value is not a number."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.ppo.max_grad_norm)
+        norm = plain(torch.nn.utils.clip_grad_norm_(self.parameters, self.ppo.max_grad_norm))
         if not all_finite([norm]):
             self.optimiser.zero_grad(set_to_none=True)
             raise NonFiniteStep("gradients are not all numbers")

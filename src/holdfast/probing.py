@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
+from holdfast.models.sharding import opened
 from holdfast.ppo import Experience, response_values
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import Demonstration, LabelledComparison
@@ -114,5 +115,6 @@ def probe_step(
     """A probe after a step of the loop, with what the step did to its own answers."""
     rollout = experience.rollout
     after_BT = response_values(policy, rollout, batches, temperature)
-    own = read_rollout(policy, batches, rollout.logprobs_BT, after_BT, experience.advantages_BT, rollout.mask_BT)
+    with opened(policy):
+        own = read_rollout(policy, batches, rollout.logprobs_BT, after_BT, experience.advantages_BT, rollout.mask_BT)
     prober.probe(policy, at.step, at.round, {"rollout": own})

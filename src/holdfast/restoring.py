@@ -9,6 +9,7 @@ rollback   policy, critic, optimiser, learning rate, KL controller, random strea
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from torch import Tensor
 from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.errors import HoldfastError
+from holdfast.models.sharding import put_state, whole_state
+from holdfast.processes import PROCESSES
 
 if TYPE_CHECKING:
     from holdfast.loop import OnlineLoop
@@ -25,15 +28,16 @@ if TYPE_CHECKING:
 
 def capture(loop: OnlineLoop) -> Snapshot:
     """The state of a run at this moment."""
-    optimiser_tensors, optimiser_document = optimiser_snapshot(loop.ppo.optimiser)
+    with PROCESSES.joint("optimiser") if PROCESSES.sharded else nullcontext():
+        optimiser_tensors, optimiser_document = optimiser_snapshot(loop.ppo.optimiser, whole=True)
     tensors: dict[str, Mapping[str, Tensor]] = {
-        "policy": dict(loop.policy.state_dict()),
+        "policy": whole_state(loop.policy),
         "optimiser": optimiser_tensors,
         "streams": loop.streams.state(),
         "ledger": loop.ledger.state(),
     }
     if loop.ppo.critic is not None:
-        tensors["critic"] = dict(loop.ppo.critic.state_dict())
+        tensors["critic"] = whole_state(loop.ppo.critic)
     document: dict[str, Any] = {
         "position": asdict(loop.position),
         "cursor": loop.cursor.state(),
@@ -104,11 +108,12 @@ def _put_back(loop: OnlineLoop, snapshot: Snapshot) -> None:
     """What a rollback and a resume have in common."""
     document: Any = snapshot.documents["loop"]
     loop.refreshing.versions.load_into(loop.rewarding.ensemble, int(document["ensemble_version"]))
-    loop.policy.load_state_dict(dict(snapshot.tensors["policy"]))
+    put_state(loop.policy, snapshot.tensors["policy"])
     if loop.ppo.critic is not None:
-        loop.ppo.critic.load_state_dict(dict(snapshot.tensors["critic"]))
+        put_state(loop.ppo.critic, snapshot.tensors["critic"])
     optimiser_document: Any = snapshot.documents["optimiser"]
-    restore_optimiser(loop.ppo.optimiser, snapshot.tensors["optimiser"], optimiser_document)
+    with PROCESSES.joint("put optimiser", [], optimiser_document, snapshot.tensors["optimiser"]):
+        restore_optimiser(loop.ppo.optimiser, snapshot.tensors["optimiser"], optimiser_document)
     loop.streams.restore(snapshot.tensors["streams"])
     loop.cursor.restore(document["cursor"])
     loop.collecting.cursor.restore(document["collecting"])

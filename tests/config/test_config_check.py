@@ -68,6 +68,7 @@ def test_limits_hold_on_both_sides_of_the_border(section: str, item: dataclasses
     [
         (["policy.hidden=100", "policy.heads=8"], "does not divide by policy.heads = 8"),
         (["policy.hidden=24", "policy.heads=8"], "even number"),
+        (["vllm.url=http://127.0.0.1:8000", "processes.strategy=fsdp2"], "has a share of them"),
         (["ppo.advantage=rloo", "ppo.samples_per_prompt=1"], "ppo.samples_per_prompt to 2"),
         (["ppo.advantage=grpo", "ppo.samples_per_prompt=1"], "ppo.samples_per_prompt to 2"),
         (["ppo.batch=3", "ppo.samples_per_prompt=2", "ppo.minibatches=7"], "more than the 6 answers"),

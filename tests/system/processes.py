@@ -12,6 +12,7 @@ import importlib
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from typing import Any, Literal
 
 import small_run
 
-PRELOAD = ["holdfast.cli.session", "transformers.models.llama.modeling_llama", "small_run"]
-TIMEOUT_SECONDS = 120.0
+PRELOAD = ["holdfast.cli.session", "accelerate", "transformers.models.llama.modeling_llama", "small_run"]
+TIMEOUT_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,39 @@ def command(argv: list[str], output: Path, *points: Point) -> Ended:
         process.join()
         raise AssertionError(f"holdfast {argv[0]} did not end: {output.read_text()}")
     return Ended(process.exitcode, output.read_text())
+
+
+def several(argv: list[str], output: Path, *points: Point, rank: int = 1, count: int = 2) -> list[Ended]:
+    """`holdfast ARGV` in processes that work together, told what torchrun tells its own; `points` are for one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = []
+    for n in range(count):
+        told = {name: str(value) for name, value in (shared | {"RANK": n, "LOCAL_RANK": n}).items()}
+        place = output.with_suffix(f".{n}")
+        process = context.Process(target=_one_of_several, args=(argv, str(place), points if n == rank else (), told))
+        process.start()
+        started.append((process, place))
+    # The first is the one that decides; when it has ended, nobody has anything left to wait for.
+    patience = TIMEOUT_SECONDS
+    for process, _ in started:
+        process.join(patience)
+        patience = 30.0
+    late = [process for process, _ in started if process.exitcode is None]
+    for process in late:
+        process.kill()
+        process.join()
+    assert started[0][0] not in late, f"holdfast {argv[0]} did not end: {started[0][1].read_text()}"
+    return [Ended(process.exitcode or 0, place.read_text()) for process, place in started]
+
+
+def _one_of_several(argv: list[str], output: str, points: tuple[Point, ...], told: dict[str, str]) -> None:
+    os.environ.update(told)
+    _child(argv, output, points)
 
 
 def _child(argv: list[str], output: str, points: tuple[Point, ...]) -> None:

@@ -9,16 +9,24 @@ import torch
 
 from holdfast.checkpoint.files import JSON
 from holdfast.errors import HoldfastError
+from holdfast.models.sharding import full, like
 
 _CPU = torch.device("cpu")
 
 
-def optimiser_snapshot(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, JSON]]:
-    """Copy each parameter's state ("state/PARAMETER/KEY") and each group's settings ("group/GROUP/KEY")."""
+def optimiser_snapshot(
+    optimizer: torch.optim.Optimizer, whole: bool = False
+) -> tuple[dict[str, torch.Tensor], dict[str, JSON]]:
+    """Copy each parameter's state ("state/PARAMETER/KEY") and each group's settings ("group/GROUP/KEY").
+
+    State that is dealt out over processes is put together where it is wanted `whole`, for which all of them have to
+    come here.
+    """
     tensors: dict[str, torch.Tensor] = {}
     scalars: dict[str, Any] = {}
     for index, parameter in enumerate(_parameters(optimizer)):
         for key, value in optimizer.state.get(parameter, {}).items():
+            value = full(value) if whole and isinstance(value, torch.Tensor) else value
             _file_under(f"state/{index}/{key}", value, tensors, scalars)
     for index, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
@@ -55,7 +63,10 @@ def restore_optimiser(
         parameter, group = parameters[int(index)], owners[int(index)]
         # A plain AdamW counts its steps on the CPU, wherever the parameters are.
         on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
-        optimizer.state[parameter][key] = _copied(entries[path], _CPU if on_cpu else parameter.device)
+        copied = _copied(entries[path], _CPU if on_cpu else parameter.device)
+        # What has the parameter's shape is dealt out as the parameter is.
+        dealt = isinstance(copied, torch.Tensor) and copied.shape == parameter.shape
+        optimizer.state[parameter][key] = like(parameter, copied) if dealt else copied
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

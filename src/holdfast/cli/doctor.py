@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -46,7 +47,7 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    findings = [*packages(), *machine()]
+    findings = [*packages(), *machine(), *processes()]
     if args.run is not None:
         findings += run_directory(args.run)
     if args.json:
@@ -91,6 +92,20 @@ def machine() -> list[Finding]:
         Finding("ok" if devices else "note", "accelerators", ", ".join(devices) or "none; the CPU does the work"),
         Finding("ok" if free > 1 else "broken", "disk", f"{free:.1f} GiB free here"),
     ]
+
+
+def processes() -> list[Finding]:
+    """Whether several processes can work on one run here, and by which engine."""
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return [Finding("note", "processes", "one: this torch was built without torch.distributed")]
+    engines = [name for name in ("nccl", "gloo") if getattr(dist, f"is_{name}_available")()]
+    fits = torch.cuda.device_count() or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else "1")
+    how = f"torchrun --nproc-per-node {fits} -m holdfast run" if fits > 1 else "one accelerator or core: one is enough"
+    fsdp2 = "data, fsdp2" if importlib.util.find_spec("torch.distributed.fsdp._fully_shard") else "data"
+    return [Finding("ok", "processes", f"{how} ({' and '.join(engines)}; processes.strategy {fsdp2})")]
 
 
 def run_directory(path: Path) -> list[Finding]:

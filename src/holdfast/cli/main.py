@@ -27,12 +27,15 @@ from holdfast.cli import (
     serve_reward,
     sft,
 )
-from holdfast.errors import HoldfastError, Interrupted
+from holdfast.errors import HoldfastError, Interrupted, SaidElsewhere
 
 VERBS = (
     run, pipeline, resume, serve, serve_reward, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, data,
     doctor,
 )  # fmt: skip
+
+# What torchrun and accelerate launch may start.
+IN_SEVERAL_PROCESSES = ("run", "resume", "ppo")
 
 DESCRIPTION = """\
 Online RLHF that does not collapse and does not hack its reward.
@@ -66,15 +69,26 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def refuse_several(verb: str) -> None:
+    """Refuse processes started together where each would do all of the work, over the others' files."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and verb not in IN_SEVERAL_PROCESSES:
+        raise HoldfastError(f"`holdfast {verb}` works in one process; start it without torchrun or accelerate launch.")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; 0 when it worked, 2 for bad input, 130 when interrupted at a resumable point."""
     # Threads that spin while they wait make a shared machine many times slower; waiting quietly costs little.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     args = parser().parse_args(argv)
     try:
+        refuse_several(args.verb)
         return int(args.work(args) or 0)
+    except SaidElsewhere:
+        return 2
     except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+        rank = os.environ.get("RANK", "0")
+        who = "holdfast" if rank == "0" else f"holdfast (process {rank})"
+        print(f"{who}: {error}", file=sys.stderr)
         return 2
     except Interrupted as stop:
         print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)

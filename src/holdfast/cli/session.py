@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,10 +20,12 @@ from holdfast.cli.watching import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
 from holdfast.errors import HoldfastError, Interrupted
+from holdfast.following import agreed, follow, join_processes
 from holdfast.gathering import Ingredients, check_server, gather
 from holdfast.guard.lines import interval, share
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.loop import Observer
+from holdfast.processes import PROCESSES, world_size
 from holdfast.report.data import read_run
 from holdfast.report.page import write_report
 from holdfast.report.rounds import Summary, summary
@@ -47,12 +50,43 @@ def new_run(
     config: Config, runs: Path, name: str | None, as_json: bool = False, ensemble_from: Path | None = None
 ) -> int:
     """Check everything, then make the run directory, then work. Nothing is written before all checks have passed."""
-    check_name(name)
-    world = load_world(config)
-    path = runs / (name or free_name(runs, f"{Path(world.name).name}-{config.run.seed}"))
-    refuse_occupied(path)
-    ingredients = gather(config, load_task(config, world), ensemble_given=ensemble_from is not None)
-    check_server(ingredients)
+    given, config = config, join_processes(config)
+
+    def gathered() -> tuple[World, Ingredients]:
+        world = load_world(config)
+        return world, gather(config, load_task(config, world), ensemble_given=ensemble_from is not None)
+
+    if not PROCESSES.main:
+        return follow(lambda: gathered()[1])
+
+    def checked() -> tuple[Path, World, Ingredients]:
+        check_name(name)
+        path = runs / (name or free_name(runs, f"{Path(load_world(config).name).name}-{config.run.seed}"))
+        refuse_occupied(path)
+        world, ingredients = gathered()
+        check_server(ingredients)
+        return path, world, ingredients
+
+    with leading():
+        path, world, ingredients = agreed(checked)
+        run = created(given, path, world, ingredients, ensemble_from)
+        return work_on(run, ingredients, world, as_json, ensemble_from)
+
+
+@contextmanager
+def leading() -> Iterator[None]:
+    """Process 0's part of a run; the others, if there are any, may go when it is over."""
+    try:
+        yield
+    finally:
+        PROCESSES.end()
+
+
+def created(
+    given: Config, path: Path, world: World, ingredients: Ingredients, ensemble_from: Path | None
+) -> RunDirectory:
+    """The directory of a new run, with the settings as they were given and the facts that a resumed run needs."""
+    config = ingredients.config
     facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
     # Ids decide held-out labels and a simulated labeller's slips, so equal seeds need equal ids, whatever the name.
     # In a database that several runs share, ids have to differ.
@@ -61,9 +95,8 @@ def new_run(
         # Loaded once before anything is written, and kept in mind for a run that is cut short before it has its copy.
         VersionStore(ensemble_from).load_newest_into(build_ensemble(config, ingredients.lm, ingredients.codec))
         facts["ensemble"] = str(ensemble_from.resolve())
-    facts["threads"] = ingredients.threads
-    run = RunDirectory.create(path, config, facts)
-    return work_on(run, ingredients, world, as_json, ensemble_from)
+    facts["threads"], facts["processes"] = ingredients.threads, PROCESSES.world
+    return RunDirectory.create(path, given, facts)
 
 
 def new_dpo_run(config: Config, runs: Path, name: str | None, as_json: bool = False) -> int:
@@ -88,29 +121,51 @@ def check_name(name: str | None) -> None:
 
 def resume_run(run: RunDirectory, as_json: bool = False) -> int:
     """Go on from the newest complete checkpoint, or with the preparation where there is none yet."""
-    config = run.config()
-    if run.manifest().get("pipeline"):
+    manifest = run.manifest()
+    if manifest.get("pipeline"):
         raise HoldfastError(f"{run.path} is a stage of a pipeline; `holdfast resume {run.path.parent.parent}` goes on.")
-    world = load_world(config)
+    if manifest.get("stage") == DPO:
+        refuse_several("A run of `holdfast dpo`")
+    config = join_processes(run.config())
     # The reference in the run directory is the policy's starting point once it exists.
     directory = run.reference if run.reference.is_dir() else None
-    given = run.manifest().get("ensemble")
-    ingredients = gather(
-        config,
-        load_task(config, world),
-        directory,
-        ensemble_given=run.rewards.is_dir() or given is not None or run.manifest().get("stage") == DPO,
-        threads=int(run.manifest().get("threads", 0)),
-        labels_stored=not CheckpointStore(run.checkpoints).is_empty(),
-    )
-    if run.manifest().get("stage") != DPO:
-        check_server(ingredients)
-    return work_on(run, ingredients, world, as_json, Path(given) if given else None)
+    given = manifest.get("ensemble")
+
+    def gathered() -> tuple[World, Ingredients]:
+        world = load_world(config)
+        return world, gather(
+            config,
+            load_task(config, world),
+            directory,
+            ensemble_given=run.rewards.is_dir() or given is not None or manifest.get("stage") == DPO,
+            threads=int(manifest.get("threads", 0)),
+            labels_stored=not CheckpointStore(run.checkpoints).is_empty(),
+        )
+
+    if not PROCESSES.main:
+        return follow(lambda: gathered()[1])
+
+    def checked() -> tuple[World, Ingredients]:
+        world, ingredients = gathered()
+        if manifest.get("stage") != DPO:
+            check_server(ingredients)
+        return world, ingredients
+
+    with leading():
+        world, ingredients = agreed(checked)
+        return work_on(run, ingredients, world, as_json, Path(given) if given else None)
+
+
+def refuse_several(what: str) -> None:
+    """For work that one process does: started as several, each would do all of it."""
+    if world_size() > 1:
+        raise HoldfastError(f"{what} works in one process; start it without torchrun or accelerate launch.")
 
 
 def work_on(
     run: RunDirectory, ingredients: Ingredients, world: World, as_json: bool, ensemble_from: Path | None
 ) -> int:
+    PROCESSES.run = str(run.path)
     gold = gold_of(world)
     observers = [GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts)] if gold else []
     # Paths are printed as they are: not wrapped, so that they can be copied, and not read for markup.
@@ -180,6 +235,8 @@ def notes(ingredients: Ingredients) -> list[str]:
     """What a person should know before the work begins."""
     config = ingredients.config
     found = []
+    if PROCESSES.sharded:
+        found.append("processes.strategy = fsdp2 takes the plain path of the models, as with policy.fast = false.")
     if config.policy.path and config.ppo.lr == PPOConfig().lr:
         found.append(
             "The default learning rates suit the small built-in model; for a pretrained one set sft.lr, reward.lr, "

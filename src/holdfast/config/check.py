@@ -62,6 +62,11 @@ def _check_together(c: Config) -> None:
             f"ppo.minibatches is {c.ppo.minibatches}, "
             f"more than the {c.ppo.batch * c.ppo.samples_per_prompt} answers of a step."
         )
+    if c.vllm.url and c.processes.strategy == "fsdp2":
+        raise HoldfastError(
+            "A vLLM server is given the policy's whole weights by one process, which with processes.strategy = fsdp2 "
+            "has a share of them: set it to data, or leave vllm.url out."
+        )
     if c.kl.controller != "fixed" and c.kl.beta <= 0:
         raise HoldfastError(f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0.")
     if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.budget_start:

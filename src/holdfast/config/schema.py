@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.config.processes import ProcessesConfig
 from holdfast.config.setting import setting
 from holdfast.config.vllm import VLLMConfig
 
@@ -437,4 +438,5 @@ class Config:
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    processes: ProcessesConfig = field(default_factory=ProcessesConfig)
     track: TrackConfig = field(default_factory=TrackConfig)

@@ -10,24 +10,82 @@ import torch
 from torch import Tensor
 
 from holdfast.cores import CORES
+from holdfast.models.sharding import is_dealt
+from holdfast.processes import PROCESSES
 
 Batch = TypeVar("Batch")
 Told = TypeVar("Told")
+
+# Numbers that are added up over the processes in one go.
+BUCKET = 1 << 24
 
 
 def accumulate(
     parameters: Sequence[Tensor], batches: Sequence[Batch], loss: Callable[[Batch], tuple[Tensor, Told]]
 ) -> list[Told]:
-    """Add the gradient of every batch's loss to the parameters; returns what `loss` told besides."""
+    """Add the gradient of every batch's loss to the parameters; returns what `loss` told besides.
+
+    In joint work each process takes its share of the batches, and returns what was told of those; the gradients are
+    of all of them in every process.
+    """
+    if PROCESSES.together and any(is_dealt(parameter) for parameter in parameters):
+        return _accumulate_sharded(batches, loss)
 
     def differentiate(batch: Batch) -> tuple[Sequence[Tensor | None], Told]:
         value, told = loss(batch)
         return torch.autograd.grad(value, parameters, allow_unused=True), told
 
-    parts = CORES.share([partial(differentiate, batch) for batch in batches])
-    # In the order of the batches, whichever was done first: floating-point sums depend on it.
-    for gradients, _ in parts:
+    told = []
+    # In the order of the batches, whichever was done first: floating-point sums depend on it. One core has one batch's
+    # gradients at a time; several have as many as there are batches, of a model that is small.
+    pieces = [partial(differentiate, batch) for batch in PROCESSES.part(batches)]
+    for gradients, words in (piece() for piece in pieces) if CORES.free == 1 else CORES.share(pieces):
+        told.append(words)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
-    return [told for _, told in parts]
+    if PROCESSES.together:
+        _add_up(parameters)
+    return told
+
+
+def _add_up(parameters: Sequence[Tensor]) -> None:
+    """Sum the gradients over the processes; one that no process has stays away."""
+    used = torch.tensor([0.0 if p.grad is None else 1.0 for p in parameters])
+    PROCESSES.add(used)
+    waiting: list[Tensor] = []
+    for parameter, count in zip(parameters, used.tolist(), strict=True):
+        if count:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            waiting.append(parameter.grad)
+        if sum(gradient.numel() for gradient in waiting) >= BUCKET:
+            _add_bucket(waiting)
+            waiting = []
+    _add_bucket(waiting)
+
+
+def _add_bucket(gradients: Sequence[Tensor]) -> None:
+    if not gradients:
+        return
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    PROCESSES.add(flat)
+    for gradient, summed in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+        gradient.copy_(summed.view_as(gradient))
+
+
+def _accumulate_sharded(batches: Sequence[Batch], loss: Callable[[Batch], tuple[Tensor, Told]]) -> list[Told]:
+    """The same where FSDP holds the weights: it gathers them and sums gradients itself, in every pass.
+
+    So all processes make equally many passes; one that has nothing left to do goes through a batch for nothing.
+    """
+    mine = PROCESSES.part(batches)
+    told = []
+    with PROCESSES.watched():
+        for turn in range(-(-len(batches) // PROCESSES.world)):
+            busy = turn < len(mine)
+            value, words = loss(mine[turn] if busy else batches[0])
+            # FSDP takes the mean over the processes; what is wanted is the sum.
+            (value * (PROCESSES.world if busy else 0.0)).backward()  # type: ignore[no-untyped-call]
+            if busy:
+                told.append(words)
+    return told

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.models.policy import Policy
+from holdfast.models.sharding import opened
 from holdfast.probes.probe_set import ProbeSet
 from holdfast.probes.reading import read_probes
 from holdfast.probes.squeezing import Squeezing, find_squeezing
@@ -51,7 +52,8 @@ class Prober:
 
     def probe(self, policy: Policy, step: int, round: int, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Measure, write and remember; returns the row."""
-        row = read_probes(policy, self.probes, self.stage, self.pad_id, self.max_tokens)
+        with opened(policy):
+            row = read_probes(policy, self.probes, self.stage, self.pad_id, self.max_tokens)
         first = self.rows[0] if self.rows else row
         gains = [
             (c - c0) - (r - r0)

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
 from holdfast.models.reward_model import RewardModel
+from holdfast.models.sharding import is_sharded, put_state, whole, whole_state
+from holdfast.processes import PROCESSES
 from holdfast.rollout.batches import MicroBatch, micro_batches
 
 Tokens = Sequence[Sequence[int]]
@@ -141,22 +144,30 @@ class Ensemble:
 
     def keep(self) -> Version:
         """A copy of the present version, to come back to."""
-        weights = tuple({name: t.clone() for name, t in model.state_dict().items()} for model in self.models)
+        weights = tuple({name: t.clone() for name, t in whole_state(model).items()} for model in self.models)
         return Version(weights, self.version, self.round, self.labels, self.watermark, self.means, self.sds)
 
     def take(self, version: Version) -> None:
         """Become a version that was kept."""
         for model, weights in zip(self.models, version.weights, strict=True):
-            model.load_state_dict(weights)
+            put_state(model, weights)
         self.version, self.round, self.labels = version.number, version.round, version.labels
         self.watermark, self.means, self.sds = version.watermark, version.means, version.sds
 
-    @torch.no_grad()
     def _score(
         self, prompts: Tokens, responses: Tokens, models: list[RewardModel] | None = None, with_features: bool = False
     ) -> tuple[Tensor, Tensor]:
         """What the models (all) say of each answer, and what the head of the first of them reads, if asked for."""
         models = self.models if models is None else models
+        needed = {"prompts": list(prompts), "responses": list(responses), "with_features": with_features}
+        with PROCESSES.joint("score", models, needed):
+            return self.score_with(models, prompts, responses, with_features)
+
+    @torch.no_grad()
+    def score_with(
+        self, models: Sequence[RewardModel], prompts: Tokens, responses: Tokens, with_features: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The same; in joint work each process takes some of the members and rows."""
         device = next(models[0].parameters()).device
         pieces = CORES.free if models[0].fast is not None else 0
         batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device, pieces)
@@ -170,7 +181,14 @@ class Ensemble:
                 features_BD[batch.rows] = hidden_BD.float().cpu()
 
         # One packing serves all members; a core that is free takes the next member or the next rows.
-        CORES.share([partial(score, k, batch) for k in range(len(models)) for batch in batches])
+        work = [[partial(score, k, batch) for batch in batches] for k in range(len(models))]
+        if is_sharded(models[0]):
+            for model, its in zip(models, work, strict=True):
+                with whole(model):  # one after the other: there may be no room for all
+                    CORES.share(PROCESSES.part(its))
+        else:
+            CORES.share(PROCESSES.part(list(chain.from_iterable(work))))
+        PROCESSES.add(scores_KB, features_BD)
         return scores_KB, features_BD
 
     def _with_bonus(self, scores_KB: Tensor, prompts: Tokens, responses: Tokens) -> Tensor:
@@ -202,9 +220,9 @@ class VersionStore:
 
     def save(self, ensemble: Ensemble, refused: bool = False) -> None:
         """Store the version; one that the gate has `refused` is there to be looked at, and is never the newest."""
-        tensors = {f"member-{k}": dict(m.state_dict()) for k, m in enumerate(ensemble.members)}
+        tensors = {f"member-{k}": whole_state(m) for k, m in enumerate(ensemble.members)}
         if ensemble.probe is not None:
-            tensors["probe"] = dict(ensemble.probe.state_dict())
+            tensors["probe"] = whole_state(ensemble.probe)
         document: dict[str, JSON] = {
             "version": ensemble.version,
             "members": len(ensemble.members),
@@ -266,7 +284,7 @@ class VersionStore:
         stems = [f"member-{k}" for k in range(len(ensemble.members))] + ["probe"] * (ensemble.probe is not None)
         for model, stem in zip(ensemble.models, stems, strict=True):
             try:
-                model.load_state_dict(dict(snapshot.tensors[stem]))
+                put_state(model, snapshot.tensors[stem])
             except RuntimeError as error:
                 raise HoldfastError(
                     "The reward ensemble was trained on another model than this policy; "

@@ -5,8 +5,8 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
@@ -17,14 +17,16 @@ from holdfast.algorithms.finite import all_finite
 from holdfast.config.schema import RewardConfig
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.cores import CORES
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, MetByAll
 from holdfast.models.codec import Codec
 from holdfast.models.gradients import accumulate
 from holdfast.models.reward_model import RewardModel
+from holdfast.models.sharding import is_sharded, plain
 from holdfast.preferences.types import LabelledComparison, Prompt, Response
+from holdfast.processes import PROCESSES
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.replay import FOLDS, fold_of, half_of
-from holdfast.rollout.batches import group_by_length, group_by_work, take_rows
+from holdfast.rollout.batches import deal_by_length, group_by_work, take_rows
 from holdfast.track.progress import Progress
 
 
@@ -112,26 +114,77 @@ def fit_ensemble(
         raise HoldfastError(
             f"A reward model needs at least 2 labelled comparisons to train on, and there are {len(pairs)}; label more."
         )
-    shares = [labels_for(k, ensemble, pairs, config.bootstrap) for k in range(len(ensemble.models))]
-    updates = [settings.epochs * -(-len(share) // config.batch) for share in shares]
-    progress.begin("reward model", sum(updates))
     # Each member draws from a generator of its own, so members can be fitted side by side and come out the same.
     seeds = torch.randint(2**62, (len(ensemble.models),), generator=rng).tolist()
+    needed = {
+        "pairs": [list(vars(pair).values()) for pair in pairs],
+        "settings": asdict(settings),
+        "seeds": seeds,
+        "bonus_scale": ensemble.bonus_scale,
+    }
+    with PROCESSES.joint("fit", ensemble.models, needed if PROCESSES.world > 1 else {}):
+        return fit_with(ensemble, pairs, settings, config, seeds, progress)
+
+
+def fit_with(
+    ensemble: Ensemble,
+    pairs: Sequence[Pair],
+    settings: FitSettings,
+    config: RewardConfig,
+    seeds: Sequence[int],
+    progress: Progress,
+) -> Fit:
+    """The same with the members' seeds; in joint work each process fits some of the members, and then all have them.
+
+    Members that are dealt out over the processes are fitted one by one, each batch shared out instead.
+    """
+    shares = [labels_for(k, ensemble, pairs, config.bootstrap) for k in range(len(ensemble.models))]
+    updates = [settings.epochs * -(-len(share) // config.batch) for share in shares]
 
     def fit(member: RewardModel, share: Sequence[Pair], seed: int) -> Fit:
         own = torch.Generator().manual_seed(seed)
         return _fit_member(ensemble, member, share, settings, config, own, progress)
 
     jobs = [partial(fit, *given) for given in zip(ensemble.models, shares, seeds, strict=True)]
-    # As many as there are cores side by side; those left over one by one, with their batches shared out instead.
-    even = len(jobs) - len(jobs) % CORES.free
-    fits = [*CORES.share(jobs[:even]), *(job() for job in jobs[even:])]
+    if PROCESSES.together and not is_sharded(ensemble.models[0]):
+        progress.begin("reward model", sum(PROCESSES.part(updates)))
+        fits = _dealt(ensemble.models, jobs)
+    else:
+        progress.begin("reward model", sum(updates))
+        # As many as there are cores side by side; those left over one by one, with their batches shared out instead.
+        even = len(jobs) - len(jobs) % CORES.free
+        fits = [*CORES.share(jobs[:even]), *(job() for job in jobs[even:])]
     fits = fits[: len(ensemble.members)]
     return Fit(
         loss=sum(f.loss for f in fits) / len(fits),
         accuracy=sum(f.accuracy for f in fits) / len(fits),
         updates=updates[0],
     )
+
+
+def _dealt(models: Sequence[RewardModel], jobs: Sequence[Callable[[], Fit]]) -> list[Fit]:
+    """Each process fits its share of the members alone; then every member goes from its process to the others."""
+    mine = PROCESSES.part(range(len(models)))
+    told = torch.zeros(len(models), 3, dtype=torch.float64)
+    failed = torch.zeros(1)
+    error: HoldfastError | None = None
+    with PROCESSES.apart():
+        try:
+            for k, fit in zip(mine, CORES.share([jobs[k] for k in mine]), strict=True):
+                told[k] = torch.tensor([fit.loss, fit.accuracy, fit.updates], dtype=torch.float64)
+        except HoldfastError as met:
+            error, failed[0] = met, 1.0
+    PROCESSES.add(told, failed)
+    if failed[0]:
+        raise MetByAll(str(error or "Training a reward model failed in another process; lower its lr."))
+    with torch.no_grad():
+        for k, model in enumerate(models):
+            for tensor in model.state_dict().values():
+                # Through a copy: the fast path notices changes that are made to the tensor itself.
+                given = tensor.detach().clone()
+                PROCESSES.spread(given, k % PROCESSES.world)
+                tensor.copy_(given)
+    return [Fit(loss, accuracy, int(updates)) for loss, accuracy, updates in told.tolist()]
 
 
 def labels_for(k: int, ensemble: Ensemble, pairs: Sequence[Pair], kind: str) -> Sequence[Pair]:
@@ -191,10 +244,10 @@ def _fit_member(
             for group in optimiser.param_groups:
                 group["lr"] = schedule.at(update)
             loss, accuracy = _accumulate(ensemble, member, batch, config)
-            norm = torch.nn.utils.clip_grad_norm_(member.parameters(), config.max_grad_norm)
+            norm = plain(torch.nn.utils.clip_grad_norm_(member.parameters(), config.max_grad_norm))
             # A bad number may not reach the weights, so it is looked for before the optimiser moves.
             if not all_finite([norm]):
-                raise HoldfastError("Training a reward model met a gradient that is not a number; lower its lr.")
+                raise MetByAll("Training a reward model met a gradient that is not a number; lower its lr.")
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             losses.append(loss)
@@ -211,7 +264,8 @@ def _accumulate(
     device = next(member.parameters()).device
     lengths = [p.tokens for p in batch]
     if member.fast is None:
-        groups = group_by_length(range(len(batch)), lengths, ensemble.max_tokens)
+        hands = PROCESSES.world if PROCESSES.together else 1
+        groups = deal_by_length(range(len(batch)), lengths, ensemble.max_tokens, hands)
     else:
         groups = group_by_work(range(len(batch)), lengths, ensemble.max_tokens, CORES.free)
 
@@ -237,7 +291,8 @@ def _accumulate(
         return loss, (float(loss.detach()), accuracy)
 
     told = accumulate(list(member.parameters()), groups, loss_of)
-    return sum(loss for loss, _ in told), sum(accuracy for _, accuracy in told)
+    loss, accuracy = PROCESSES.total([sum(loss for loss, _ in told), sum(accuracy for _, accuracy in told)])
+    return loss, accuracy
 
 
 def raw_margins(ensemble: Ensemble, pairs: Sequence[Pair]) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.models.fast.packing import Packed
+from holdfast.processes import PROCESSES
 
 # A bucket of this many rows ends when the next row is shorter than this share of its longest.
 BUCKET_ROWS = 8
@@ -129,8 +130,10 @@ def micro_batches(
     on it is for packed rows: true tokens count, and there are at least that many batches of about the same work.
     """
     lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
-    packed = pieces > 0
-    groups = group_by_work(rows, lengths, max_tokens, pieces) if packed else group_by_length(rows, lengths, max_tokens)
+    if pieces > 0:
+        groups = group_by_work(rows, lengths, max_tokens, pieces * PROCESSES.world)
+    else:
+        groups = deal_by_length(rows, lengths, max_tokens, PROCESSES.world)
     return [take_rows(prompts, responses, group, pad_id, device) for group in groups]
 
 
@@ -151,6 +154,14 @@ def group_by_length(rows: Sequence[int], lengths: Sequence[int], max_tokens: int
         else:
             groups.append([i])
     return groups
+
+
+def deal_by_length(rows: Sequence[int], lengths: Sequence[int], max_tokens: int, hands: int) -> list[list[int]]:
+    """The same for several processes, each of which takes every n-th group: rows are dealt out before they are grouped,
+    so that each has its share of long and short ones."""
+    order = sorted(rows, key=lambda i: (-lengths[i], i))
+    dealt = [group_by_length(order[hand::hands], lengths, max_tokens) for hand in range(hands)]
+    return [groups[turn] for turn in range(max(map(len, dealt))) for groups in dealt if turn < len(groups)]
 
 
 def group_by_work(rows: Sequence[int], lengths: Sequence[int], max_tokens: int, pieces: int) -> list[list[int]]:

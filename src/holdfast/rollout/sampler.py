@@ -10,7 +10,7 @@ Shapes: B rows, A rows still active, T tokens, V vocabulary, W tokens of a block
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ from transformers import DynamicCache
 from holdfast.cores import CORES
 from holdfast.models.fast.decoding import Decoder
 from holdfast.models.policy import Policy
+from holdfast.models.sharding import whole
+from holdfast.processes import PROCESSES
 
 # Tokens of the vocabulary that are first drawn together.
 BLOCK = 64
@@ -109,9 +111,25 @@ def sample(
     rng: torch.Generator,
 ) -> Rollout:
     """One response to each prompt. At temperature 0 the likeliest token is taken."""
+    uniform_BT = torch.rand(len(prompts), sampling.max_new_tokens, generator=rng, dtype=torch.float64)
+    needed = {"prompts": list(prompts), "sampling": asdict(sampling), "eos_id": eos_id, "pad_id": pad_id}
+    with PROCESSES.joint("sample", [policy], needed, {"uniform": uniform_BT}), whole(policy):
+        return sample_with(policy, prompts, sampling, eos_id, pad_id, uniform_BT)
+
+
+@torch.no_grad()
+def sample_with(
+    policy: Policy,
+    prompts: Sequence[list[int]],
+    sampling: Sampling,
+    eos_id: int,
+    pad_id: int,
+    uniform_BT: Tensor,
+) -> Rollout:
+    """The same with uniform numbers that have been drawn; in joint work each process decodes some of the rows."""
     count, longest = len(prompts), sampling.max_new_tokens
     drawn = _Drawn(
-        uniform_BT=torch.rand(count, longest, generator=rng, dtype=torch.float64).to(policy.device),
+        uniform_BT=uniform_BT.to(policy.device),
         tokens_BT=torch.full((count, longest), pad_id, device=policy.device),
         logprobs_BT=torch.zeros(count, longest, device=policy.device),
         values_BT=torch.zeros(count, longest, device=policy.device),
@@ -119,13 +137,15 @@ def sample(
         finished=[False] * count,
     )
     # Prompts of similar length go together: less padding on the left.
-    by_length = sorted(range(count), key=lambda i: len(prompts[i]))
-    chunks = [by_length[start : start + sampling.max_batch] for start in range(0, count, sampling.max_batch)]
+    mine = PROCESSES.part(sorted(range(count), key=lambda i: len(prompts[i])))
+    chunks = [mine[start : start + sampling.max_batch] for start in range(0, len(mine), sampling.max_batch)]
 
     def decode(rows: list[int]) -> None:
         _decode(_decoding(policy, [prompts[i] for i in rows], pad_id, longest), rows, drawn, sampling, eos_id)
 
     CORES.share([partial(decode, rows) for rows in chunks])
+    if PROCESSES.together:
+        drawn = _gathered(drawn, mine)
     lengths = drawn.lengths
     width = max(lengths)
     return Rollout(
@@ -148,6 +168,19 @@ class _Drawn:
     values_BT: Tensor
     lengths: list[int]
     finished: list[bool]
+
+
+def _gathered(drawn: _Drawn, mine: Sequence[int]) -> _Drawn:
+    """The rows of all processes: each adds its own to nothing of the others'."""
+    own_B = torch.zeros(len(drawn.lengths), dtype=torch.bool)
+    own_B[list(mine)] = True
+    ends_B2 = torch.tensor([drawn.lengths, drawn.finished]).t() * own_B[:, None]
+    ends_B2 = ends_B2.contiguous()
+    # Sums with zeros are exact. The drawing itself has left the other rows at zero, but for the padding.
+    tokens_BT = drawn.tokens_BT * own_B[:, None].to(drawn.tokens_BT.device)
+    PROCESSES.add(tokens_BT, drawn.logprobs_BT, drawn.values_BT, ends_B2)
+    lengths, finished = ends_B2.t().tolist()
+    return _Drawn(drawn.uniform_BT, tokens_BT, drawn.logprobs_BT, drawn.values_BT, lengths, list(map(bool, finished)))
 
 
 def _decode(decoding: _Decoding, rows: list[int], drawn: _Drawn, sampling: Sampling, eos_id: int) -> None:

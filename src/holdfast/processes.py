@@ -1,0 +1,279 @@
+"""Several processes working on one run: the first leads, the others follow.
+
+    process 0    runs the whole program: loop, guard, labels, files. Before heavy work it says what is to be done
+    the others   hold the same models, and wait; told of a piece of work, they do their share of it
+
+    joint(work, models, ...)   process 0 tells the others, and all of them are in the same code until the block ends
+      part(items)              this process's share of them
+      add(tensors)             sums over the processes, in place
+
+Everything that is decided is decided once, by process 0: which answers are drawn with which random numbers, what people
+say, what the guard does. With one process all of this does nothing. What the processes tell each other is JSON and
+tensors; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from holdfast.errors import HoldfastError, SaidElsewhere
+
+Item = TypeVar("Item")
+
+# Bytes of a sentence that processes tell each other when they agree whether to begin.
+SENTENCE = 1024
+# What torch's engines say when another process is gone or silent.
+SIGNS_OF_LOSS = ("gloo", "connection", "nccl", "timed out", "timeout", "peer", "socket", "broken pipe")
+BEAT_SECONDS = 20.0
+
+
+def world_size() -> int:
+    """How many processes `torchrun` or `accelerate launch` has started; 1 without them."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@dataclass(frozen=True)
+class Message:
+    """A piece of work: its name, the models it is about by their names, and what it needs."""
+
+    work: str
+    models: tuple[str, ...] = ()
+    document: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Processes:
+    """The processes of this run. One per process, like torch's own process group."""
+
+    def __init__(self) -> None:
+        self.rank, self.world, self.local_rank = 0, 1, 0
+        self.sharded = False
+        self.run = "RUN"
+        self.models: dict[str, nn.Module] = {}
+        self._mode: Literal["free", "joint", "apart"] = "free"
+        self._minutes = 0.0
+        self._control: Any = None
+        self._turn = threading.RLock()
+        self._broken = False
+
+    @property
+    def main(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def together(self) -> bool:
+        """Whether all processes are in the same piece of work just now."""
+        return self._mode == "joint"
+
+    def start(self, minutes: float, cpu: bool, sharded: bool) -> None:
+        """Join the other processes, if there are any; `minutes` is how long one may keep the others waiting."""
+        if world_size() == 1 or self._control is not None:
+            return
+        from accelerate import PartialState
+
+        patience = timedelta(minutes=minutes)
+        with self.watched():
+            state = PartialState(cpu=cpu, timeout=patience)
+            self._control = dist.new_group(backend="gloo", timeout=patience)
+        self.rank, self.world = state.process_index, state.num_processes
+        self.local_rank, self.sharded, self._minutes = state.local_process_index, sharded, minutes
+        if self.main:
+            threading.Thread(target=self._beat, name="holdfast-beat", daemon=True).start()
+
+    def hold(self, models: Mapping[str, nn.Module | None]) -> None:
+        """Name the models that every process holds; work on any other is done by whoever has it, alone."""
+        if self.world > 1:
+            self.models |= {name: model for name, model in models.items() if model is not None}
+
+    @contextmanager
+    def joint(
+        self,
+        work: str,
+        models: Sequence[nn.Module] = (),
+        document: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
+    ) -> Iterator[None]:
+        """Have all processes do this work; a no-op for one process, inside joint work, and for unknown models."""
+        names = self._names(models)
+        if self.world == 1 or not self.main or self._mode != "free" or names is None:
+            yield
+            return
+        with self._turn:
+            self._send(Message(work, names, document or {}, tensors or {}))
+            with self._as("joint"), self.watched():
+                try:
+                    yield
+                except BaseException as error:
+                    # The others are still in the middle of it, unless they have met the same thing.
+                    self._broken = not getattr(error, "met_by_all", False)
+                    raise
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """A follower's side of `joint`."""
+        with self._as("joint"), self.watched():
+            yield
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Inside joint work: something that this process does by itself."""
+        with self._as("apart" if self.together else self._mode):
+            yield
+
+    def part(self, items: Sequence[Item]) -> list[Item]:
+        """This process's share of the items: every n-th in joint work, otherwise all."""
+        return list(items[self.rank :: self.world]) if self.together else list(items)
+
+    def add(self, *tensors: Tensor) -> None:
+        """Add up each tensor over the processes, in place, in joint work."""
+        if not self.together:
+            return
+        with self.watched():
+            for tensor in tensors:
+                dist.all_reduce(tensor, group=self._group(tensor))
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """Sums of numbers over the processes, in joint work."""
+        if not self.together:
+            return list(values)
+        sums = torch.tensor(list(values), dtype=torch.float64)
+        self.add(sums)
+        return sums.tolist()
+
+    def spread(self, tensor: Tensor, source: int) -> None:
+        """Give one process's tensor to all, in place, in joint work."""
+        with self.watched():
+            dist.broadcast(tensor, source, group=self._group(tensor))
+
+    def receive(self) -> Message:
+        """What process 0 wants done next; for followers, which wait here."""
+        with self.watched():
+            header = json.loads(bytes(self._receive_bytes()))
+            tensors = {}
+            for name, kind, shape in header["tensors"]:
+                tensors[name] = torch.empty(shape, dtype=getattr(torch, kind))
+                dist.broadcast(tensors[name], 0, group=self._control)
+        return Message(header["work"], tuple(header["models"]), header["document"], tensors)
+
+    def agree(self, complaint: str) -> None:
+        """Go on only if no process has a complaint. Process 0 says the first there is, the others end quietly."""
+        if self.world == 1:
+            if complaint:
+                raise HoldfastError(complaint)
+            return
+        said = torch.zeros(SENTENCE, dtype=torch.uint8)
+        words = complaint.encode()[:SENTENCE]
+        said[: len(words)] = torch.tensor(list(words), dtype=torch.uint8)
+        everyone = [torch.zeros_like(said) for _ in range(self.world)]
+        with self.watched():
+            dist.all_gather(everyone, said, group=self._control)
+        texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in everyone]
+        found = [text if rank == 0 else f"Process {rank}: {text}" for rank, text in enumerate(texts) if text]
+        if found:
+            self.part_ways()
+            raise HoldfastError(found[0]) if self.main else SaidElsewhere(found[0])
+
+    def end(self) -> None:
+        """Let the followers go."""
+        if self.world > 1 and self.main and not self._broken:
+            with self._turn:
+                self._send(Message("end"))
+                self.part_ways()
+
+    def part_ways(self) -> None:
+        """Wait until all processes have heard the last word: one that left earlier would take it for a loss."""
+        self._broken = True  # nothing is told to anybody from now on
+        with suppress(RuntimeError):
+            dist.barrier(group=self._control)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Turn an engine's error about another process into a sentence."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not is_loss(error):
+                raise
+            self._broken = True
+            raise HoldfastError(
+                "Another process of this run has ended, or kept this one waiting for more than "
+                f"{self._minutes:g} minutes (processes.timeout_minutes); `holdfast resume {self.run}`, with as many "
+                "processes as you like, goes on from the newest checkpoint."
+            ) from error
+
+    def _names(self, models: Sequence[nn.Module]) -> tuple[str, ...] | None:
+        names = {id(model): name for name, model in self.models.items()}
+        if any(id(model) not in names for model in models):
+            return None
+        return tuple(names[id(model)] for model in models)
+
+    def _group(self, tensor: Tensor) -> Any:
+        return self._control if tensor.device.type == "cpu" else None
+
+    @contextmanager
+    def _as(self, mode: Literal["free", "joint", "apart"]) -> Iterator[None]:
+        before, self._mode = self._mode, mode
+        try:
+            yield
+        finally:
+            self._mode = before
+
+    def _send(self, message: Message) -> None:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in message.tensors.items()}
+        header = {
+            "work": message.work,
+            "models": message.models,
+            "document": message.document,
+            "tensors": [[name, str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in tensors.items()],
+        }
+        with self.watched():
+            self._send_bytes(json.dumps(header).encode())
+            for tensor in tensors.values():
+                dist.broadcast(tensor, 0, group=self._control)
+
+    def _send_bytes(self, data: bytes) -> None:
+        dist.broadcast(torch.tensor([len(data)]), 0, group=self._control)
+        dist.broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8), 0, group=self._control)
+
+    def _receive_bytes(self) -> bytes:
+        size = torch.zeros(1, dtype=torch.long)
+        dist.broadcast(size, 0, group=self._control)
+        data = torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(data, 0, group=self._control)
+        return data.numpy().tobytes()
+
+    def _beat(self) -> None:
+        """Process 0 may be waiting for people for days; the others are told that it is still there."""
+        pause = threading.Event()
+        while not pause.wait(min(BEAT_SECONDS, 60.0 * self._minutes / 4)):
+            if not self._turn.acquire(blocking=False):
+                continue  # at work together: that is a sign of life already
+            try:
+                if self._broken:
+                    return
+                self._send(Message("wait"))
+            except HoldfastError:
+                return  # the main thread meets the same at its next piece of work
+            finally:
+                self._turn.release()
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an error says that another process is gone or silent."""
+    if isinstance(error, dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS_OF_LOSS)
+
+
+PROCESSES = Processes()
