@@ -56,7 +56,7 @@ ORDER = [
     [("report",)],
     [("stages",)],
     # Other people's trainers: put together from the same parts as our own loop, of which it takes the loop's place.
-    [("interop",)],
+    [("interop.trl",)],
     [("following",)],
     [("assembly",)],
     [("gathering",)],
