@@ -97,6 +97,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
         )
         if policy.lm is not lm:
             lm.load_state_dict({name.removeprefix("lm."): tensor for name, tensor in whole_state(policy).items()})
+        PROCESSES.models.clear()
         tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=len(task.demonstrations))
     save_model(run.reference, lm, codec)
     run.seal_reference()
