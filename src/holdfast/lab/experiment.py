@@ -10,19 +10,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from holdfast.config import config_toml, load_config
+from holdfast.checkpoint.files import write_atomic
+from holdfast.config import config_from, config_toml, load_config
 from holdfast.errors import HoldfastError
 from holdfast.lab.mislabelling import HONEST
 from holdfast.lab.trial import Job, Trial
 from holdfast.report.charts import ChartSpec
 
 Result = dict[str, Any]
+
+# Beside the trials of one kind: their config, and what else they depend on.
+FACTS = "facts.json"
 
 
 @dataclass(frozen=True)
@@ -171,11 +177,10 @@ class Plan:
             overrides = (*overrides, f"reward.initial_comparisons={spent}")
         config = config_toml(load_config(None, overrides), comments=False)
         facts = (config, files_in(overrides), arm.again, arm.labels, arm.judge_refreshes, experiment.heldout)
-        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
         return Job(
             overrides=overrides,
             seed=cell.seed,
-            path=self.runs / "trials" / digest / f"seed-{cell.seed}",
+            path=directory_of(self.runs / "trials", facts) / f"seed-{cell.seed}",
             name=f"{cell.scenario} | {cell.arm} | seed {cell.seed}",
             heldout=experiment.heldout,
             again=arm.again,
@@ -184,6 +189,32 @@ class Plan:
             references=self.runs / "references",
             keep_weights=self.keep_weights,
         )
+
+
+def directory_of(trials: Path, facts: Sequence[Any]) -> Path:
+    """Where the trials with these facts are, or will be: a config, and what else a trial depends on.
+
+    Trials of before the program had one of its settings count as having had its default, so a directory is looked for
+    by what its facts mean today, and made under their digest where there is none.
+    """
+    wanted = json.dumps(facts)
+    for file in sorted(trials.glob(f"*/{FACTS}")):
+        if _today(file.read_text(encoding="utf-8")) == wanted:
+            return file.parent
+    directory = trials / hashlib.sha256(wanted.encode()).hexdigest()[:12]
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomic(directory / FACTS, wanted.encode())
+    return directory
+
+
+@lru_cache(maxsize=4096)
+def _today(facts: str) -> str:
+    """Facts of an earlier day with today's settings; nothing where a setting of theirs is gone."""
+    config, *rest = json.loads(facts)
+    try:
+        return json.dumps([config_toml(config_from(tomllib.loads(config)), comments=False), *rest])
+    except HoldfastError:
+        return ""
 
 
 def files_in(overrides: Sequence[str]) -> list[str]:
