@@ -64,7 +64,7 @@ def test_what_is_kept_can_be_shown_again(waves: list[list[Job]], tmp_path: Path)
     assert again["failures"] == ["keywords, emergent | guarded | seed 1001: The disk is full."]
     assert {row["arm"] for row in again["trials"]} == {"bare", "guarded", "guarded again", "tuned"}
     assert keep_figure(EFFICACY, again["result"], "efficacy", tmp_path).read_text().startswith("<svg")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["lab-efficacy.json", "lab-efficacy.svg"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["lab-efficacy.json", "lab-efficacy.svg"]
 
 
 def test_two_arms_of_equal_settings_are_one_trial(waves: list[list[Job]], tmp_path: Path) -> None:
