@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 def join_processes(config: Config) -> Config:
     """Join the other processes of this run, if there are any; returns the settings as they are for this one."""
-    on_cpu = torch.device(config.run.device).type == "cpu"
+    on_cpu = config.run.device.partition(":")[0] == "cpu"
     sharded = config.processes.strategy == "fsdp2"
     PROCESSES.start(config.processes.timeout_minutes, on_cpu, sharded)
     if PROCESSES.world == 1:
