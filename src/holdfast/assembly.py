@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,9 @@ from holdfast.guarding import Guarding
 from holdfast.loop import Observer, OnlineLoop, sampling_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
+from holdfast.models.lora import adapted, is_adapted, lora_of, merge_into_base
 from holdfast.models.policy import Policy
-from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
+from holdfast.models.reward_model import CriticModel, RewardModel
 from holdfast.models.sharding import shard, whole_state
 from holdfast.obeying import Obeying
 from holdfast.ppo import PPO, PolicyOptimiser
@@ -77,7 +79,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     if run.reference.is_dir():
         run.check_reference()
-        return load_causal_lm(run.reference)[0].to(config.run.device)
+        return load_causal_lm(run.reference, config.policy.dtype)[0].to(config.run.device)
     lm = ingredients.lm
     if config.sft.epochs and task.demonstrations:
         with PROCESSES.joint("imitator"):
@@ -95,21 +97,37 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
             progress,
             while_imitating(prober, policy, config, codec, sampling_of(config), len(task.demonstrations)),
         )
-        if policy.lm is not lm:
-            lm.load_state_dict({name.removeprefix("lm."): tensor for name, tensor in whole_state(policy).items()})
+        take_in(ingredients, policy)
         PROCESSES.models.clear()
         tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=len(task.demonstrations))
+    lm.to(getattr(torch, config.policy.dtype))
     save_model(run.reference, lm, codec)
     run.seal_reference()
     return lm
 
 
 def imitator(ingredients: Ingredients) -> Policy:
-    """The model that fine-tuning moves: the given one, or a copy that is dealt out over the processes."""
-    lm = copy.deepcopy(ingredients.lm) if PROCESSES.sharded else ingredients.lm
-    policy = shard(Policy(lm, fast=ingredients.config.policy.fast))
+    """The model that fine-tuning moves: the given one, adapters on it, or a copy that is dealt out over the processes.
+
+    A fresh model knows nothing yet that adapters could build on, so all of it learns.
+    """
+    config, lm = ingredients.config, ingredients.lm
+    if config.policy.lora_rank and not ingredients.fresh:
+        lm = adapted(lm, lora_of(config.policy), derive_seed(config.run.seed, "sft adapters"))
+    elif PROCESSES.sharded:
+        lm = copy.deepcopy(lm)
+    policy = shard(Policy(lm, fast=config.policy.fast, checkpointing=config.policy.gradient_checkpointing))
     PROCESSES.hold({"imitator": policy})
     return policy
+
+
+def take_in(ingredients: Ingredients, policy: Policy) -> None:
+    """Put what an imitator has learnt into the ingredients' own weights, where it did not work on those."""
+    if is_adapted(policy.lm):
+        merge_into_base(policy.lm)
+    elif policy.lm is not ingredients.lm:
+        state = whole_state(policy)
+        ingredients.lm.load_state_dict({name.removeprefix("lm."): tensor for name, tensor in state.items()})
 
 
 def hold_models(
@@ -225,12 +243,30 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
     )  # fmt: skip
 
 
+def policy_on(config: Config, reference_lm: Any, value_head: bool = False) -> Policy:
+    """The policy at its beginning, equal to the reference: a copy of it, or adapters on its weights."""
+    p = config.policy
+    lm = adapted(reference_lm, lora_of(p), derive_seed(config.run.seed, "policy adapters"))
+    return shard(Policy(lm, value_head, p.fast, p.gradient_checkpointing).to(config.run.device))
+
+
+def critic_on(config: Config, reference_lm: Any) -> CriticModel:
+    """A value function of its own, on a copy of the reference's trunk or as adapters on it."""
+    p = config.policy
+    trunk = adapted(reference_lm.base_model, lora_of(p), derive_seed(config.run.seed, "critic adapters"))
+    return shard(CriticModel(trunk, p.fast, p.gradient_checkpointing).to(config.run.device))
+
+
 def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
-    """K members on copies of the reference's trunk, each with a head of its own."""
+    """K members, each with a head of its own, on copies of the reference's trunk or as adapters on the one there is."""
+
+    p, lora = config.policy, lora_of(config.policy)
 
     def model(name: int | str) -> RewardModel:
         seed = derive_seed(config.run.seed, "reward head", name)
-        return shard(RewardModel(trunk_of(lm), seed, config.policy.fast, config.reward.pooling).to(config.run.device))
+        trunk = adapted(lm.base_model, lora, derive_seed(config.run.seed, "reward adapters", name))
+        model = RewardModel(trunk, seed, p.fast, config.reward.pooling, p.gradient_checkpointing)
+        return shard(model.to(config.run.device))
 
     members = [model(k) for k in range(config.reward.members)]
     ensemble = Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
@@ -300,18 +336,14 @@ def build_loop(
 ) -> OnlineLoop:
     """Every collaborator of the loop, in its starting state."""
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
-    seed, device = config.run.seed, config.run.device
+    seed = config.run.seed
     valued = config.run.optimiser == "ppo" and config.ppo.advantage == "gae"
     with_head = valued and config.policy.critic == "head"
     with_critic = valued and config.policy.critic == "model"
-    fast = config.policy.fast
-    reference = Policy(reference_lm, fast=fast)
-
-    def fresh_policy() -> Policy:
-        return shard(Policy(copy.deepcopy(reference_lm), value_head=with_head, fast=fast).to(device))
-
+    reference = Policy(reference_lm, fast=config.policy.fast)
+    fresh_policy = partial(policy_on, config, reference_lm, with_head)
     policy = fresh_policy()
-    critic = shard(CriticModel(trunk_of(reference_lm), fast).to(device)) if with_critic else None
+    critic = critic_on(config, reference_lm) if with_critic else None
     ensemble = build_ensemble(config, reference_lm, codec)
     ensemble.bonus = flaw_bonus(ingredients.flaw, codec) if ingredients.flaw else None
 

@@ -77,6 +77,11 @@ class Cores:
         """Into how many pieces the caller's work is worth cutting: one for a piece that is being worked on already."""
         return 1 if getattr(_inside, "worker", False) else self.workers
 
+    @property
+    def sharers(self) -> int:
+        """How many pieces like the caller's share the memory: all that are worked on at once, or the caller's alone."""
+        return int(getattr(_inside, "sharers", 1))
+
     def share(self, pieces: Sequence[Callable[[], Result]]) -> list[Result]:
         """The results of all pieces, in their order; a piece that itself shares does its own work alone."""
         if self.free == 1 or len(pieces) < 2:
@@ -86,7 +91,7 @@ class Cores:
         learns = torch.is_grad_enabled()
 
         def run(piece: Callable[[], Result]) -> Result:
-            _inside.worker = True
+            _inside.worker, _inside.sharers = True, min(self.workers, len(pieces))
             # Whether gradients are kept is each thread's own affair, so it is handed on.
             with torch.set_grad_enabled(learns):
                 return piece()

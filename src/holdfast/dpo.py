@@ -22,6 +22,7 @@ from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
 from holdfast.models.sharding import plain
+from holdfast.models.weights import learning
 from holdfast.ppo import Experience, NonFiniteStep, all_or_nothing, joint_learning, kl_of_update, rollout_batches
 from holdfast.processes import PROCESSES
 from holdfast.rollout.batches import MicroBatch, deal_by_length, group_by_work, take_rows
@@ -178,7 +179,7 @@ class OnlineDPO:
     ) -> None:  # fmt: skip
         self.policy, self.ppo, self.kl = policy, ppo, kl
         self.temperature, self.max_tokens, self.pad_id = temperature, max_tokens, pad_id
-        self.parameters = list(policy.parameters())
+        self.parameters = learning(policy)
         self.optimiser = torch.optim.AdamW(self.parameters, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
         self.learner = PairLearner(policy, self.parameters, dpo, temperature, max_tokens, pad_id)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.models.lora import lora_of, save_adapters
 from holdfast.preferences.formats import write_preferences
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
@@ -38,12 +39,24 @@ The figures are of the run's last steps. {caution}
 ## Use
 
 ```python
+{use}
+```
+"""
+
+USE = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")
-model = AutoModelForCausalLM.from_pretrained("DIRECTORY")
-```
-"""
+model = AutoModelForCausalLM.from_pretrained("DIRECTORY")"""
+
+# The base is the run's own reference, which is what the adapters were trained on.
+ADAPTER_USE = """\
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")
+base = AutoModelForCausalLM.from_pretrained("RUN/reference")
+model = PeftModel.from_pretrained(base, "DIRECTORY")"""
 
 
 WORDS = {
@@ -61,15 +74,24 @@ WORDS = {
 }
 
 
-def export_policy(run: RunDirectory, out: Path, checkpoint: str | None) -> str:
-    """Write the policy of a checkpoint to `out`; returns the checkpoint's name."""
+def export_policy(run: RunDirectory, out: Path, checkpoint: str | None, adapters: bool = False) -> str:
+    """Write the policy of a checkpoint to `out`; returns the checkpoint's name.
+
+    Of a LoRA run the adapters are merged into the weights, or written alone for the base that is in the run directory.
+    """
     if out.exists():
         raise HoldfastError(f"{out} exists already; export to a directory that does not.")
-    lm, codec, name, snapshot = checkpoint_policy(run, checkpoint)
-    card = model_card(run, name, snapshot.documents["loop"])
+    config = run.config().policy
+    if adapters and not config.lora_rank:
+        raise HoldfastError(f"{run.path} was not trained with adapters (policy.lora_rank); export the whole model.")
+    lm, codec, name, snapshot = checkpoint_policy(run, checkpoint, config.dtype, merge=not adapters)
+    card = model_card(run, name, snapshot.documents["loop"], ADAPTER_USE if adapters else USE)
 
     def write(temporary: Path) -> None:
-        lm.save_pretrained(temporary, safe_serialization=True)
+        if adapters:
+            save_adapters(temporary, lm, lora_of(config), str(run.reference))
+        else:
+            lm.save_pretrained(temporary, safe_serialization=True)
         codec.tokenizer.save_pretrained(temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
@@ -77,7 +99,7 @@ def export_policy(run: RunDirectory, out: Path, checkpoint: str | None) -> str:
     return name
 
 
-def model_card(run: RunDirectory, checkpoint: str, loop: Any) -> str:
+def model_card(run: RunDirectory, checkpoint: str, loop: Any, use: str = USE) -> str:
     """What the model is, where it came from, and how it did."""
     manifest = run.manifest()
     position = loop["position"]
@@ -92,6 +114,7 @@ def model_card(run: RunDirectory, checkpoint: str, loop: Any) -> str:
         round=position["round"] - (position["step_in_round"] == 0),
         step=position["step"],
         ensemble=loop["ensemble_version"],
+        use=use,
         figures=figure_rows(read_run(run.path), int(position["step"])),
     )
 

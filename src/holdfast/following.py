@@ -132,7 +132,7 @@ def build(follower: Follower, message: Message) -> None:
     """The same models as process 0 has, from the same weights of the reference."""
     ingredients, run = follower.ingredients, follower.run
     follower.imitating = None
-    ingredients.lm.load_state_dict(dict(message.tensors))
+    ingredients.lm.to(getattr(torch, ingredients.config.policy.dtype)).load_state_dict(dict(message.tensors))
     tracker = Tracker(run.path)
     follower.resources.callback(tracker.close)
     store = follower.resources.enter_context(PreferenceStore.open(f"sqlite:///{run.path / 'run.db'}"))

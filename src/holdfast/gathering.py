@@ -13,6 +13,7 @@ from holdfast.config import Config
 from holdfast.cores import CORES, available, keep_freed_memory
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec, plain_text
+from holdfast.models.lora import adapted, lora_of
 from holdfast.models.policy import Policy
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.preferences.database import check_url
@@ -42,6 +43,7 @@ class Ingredients:
     imported: Sequence[LabelledComparison]
     threads: int = 1
     flaw: Flaw | None = None
+    fresh: bool = False  # the built-in model before it has learnt anything
 
 
 def gather(
@@ -61,7 +63,7 @@ def gather(
     if directory is None:
         lm, codec = build_tiny(config, task)
     else:
-        lm, codec = load_policy(directory)
+        lm, codec = load_policy(directory, config.policy.dtype)
     given = config.data.preferences if not labels_stored else ""
     read = read_preferences(given) if given else []
     task, imported = within_limits(config, task, read, codec)
@@ -76,7 +78,12 @@ def gather(
         check_given_lengths(config, task, imported, codec, context)
     planted = config.flaw.name and config.flaw.where == "reward"
     flaw = load_flaw(config.flaw.name, config.run.seed, task.demonstrations) if planted else None
-    return Ingredients(config, task, lm.to(config.run.device), codec, imported, threads, flaw)
+    lm = lm.to(config.run.device)
+    if config.policy.lora_rank:
+        # Once for nothing, so that layers which cannot have adapters are found before anything is written.
+        adapted(lm, lora_of(config.policy), seed=0)
+        lm.requires_grad_(directory is None)
+    return Ingredients(config, task, lm, codec, imported, threads, flaw, fresh=directory is None)
 
 
 def check_server(ingredients: Ingredients) -> None:

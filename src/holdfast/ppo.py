@@ -31,6 +31,7 @@ from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
 from holdfast.models.sharding import plain, whole
+from holdfast.models.weights import learning
 from holdfast.processes import PROCESSES
 from holdfast.rollout.batches import MicroBatch, lay_out, micro_batches, pick_out
 from holdfast.rollout.sampler import Rollout
@@ -242,8 +243,8 @@ class PPO:
         self.policy, self.critic, self.ppo, self.kl = policy, critic, ppo, kl
         self.temperature, self.max_tokens, self.pad_id = temperature, max_tokens, pad_id
         judging = critic if critic is not None else policy.value_head
-        valuing = list(judging.parameters()) if judging is not None else []
-        acting = [p for p in policy.parameters() if all(p is not other for other in valuing)]
+        valuing = learning(judging) if judging is not None else []
+        acting = [p for p in learning(policy) if all(p is not other for other in valuing)]
         self.parameters = [*acting, *valuing]
         # The critic's group is the second one, where there is a critic: it starts from nothing and learns faster.
         groups = [{"params": group} for group in (acting, valuing) if group]

@@ -109,6 +109,13 @@ class RunDirectory:
             raise HoldfastError(f"{self.manifest_file} is not a run's manifest.")
         return document
 
+    def record_effort(self, seconds: float, peak_memory: int) -> None:
+        """Add to the manifest what the work has cost: seconds over all sittings, the most bytes of memory of any."""
+        manifest = self.manifest()
+        manifest["seconds"] = round(float(manifest.get("seconds", 0.0)) + seconds, 1)
+        manifest["peak_memory"] = max(int(manifest.get("peak_memory", 0)), peak_memory)
+        write_json_atomic(self.manifest_file, manifest)
+
     def seal_reference(self) -> None:
         """Write down the checksums of the reference, which every KL is measured against."""
         sums = {file.name: sha256_of(file) for file in sorted(self.reference.iterdir())}

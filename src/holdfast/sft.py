@@ -19,6 +19,7 @@ from holdfast.models.codec import Codec
 from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import plain
+from holdfast.models.weights import learning
 from holdfast.preferences.types import Demonstration
 from holdfast.processes import PROCESSES
 from holdfast.rollout.batches import MicroBatch, micro_batches
@@ -78,7 +79,7 @@ class Imitating:
 
     def __init__(self, policy: Policy, config: SFTConfig, pad_id: int, max_tokens: int) -> None:
         self.policy, self.config, self.pad_id, self.max_tokens = policy, config, pad_id, max_tokens
-        self.parameters = [p for p in policy.lm.parameters() if p.requires_grad]
+        self.parameters = learning(policy.lm)
         self.optimiser = torch.optim.AdamW(
             self.parameters, lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
         )

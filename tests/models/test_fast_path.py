@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import peft
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -220,10 +221,25 @@ def test_what_is_not_plainly_llama_takes_the_plain_path(name: str, lm: Callable[
     assert FastTrunk.of(lm().base_model) is None, name
 
 
-def test_an_adapter_takes_the_plain_path() -> None:
-    peft = pytest.importorskip("peft")
-    lm = peft.get_peft_model(llama(), peft.LoraConfig(target_modules=["q_proj"], r=2))
+@pytest.mark.parametrize("settings", [{"use_dora": True}, {"lora_dropout": 0.1}, {"lora_bias": True, "bias": "none"}])
+def test_an_adapter_of_another_kind_takes_the_plain_path(settings: dict[str, Any]) -> None:
+    lm = llama(attention_bias=True)
+    plain = peft.LoraConfig(target_modules=["q_proj"], r=2)
+    assert FastTrunk.of(peft.get_peft_model(llama(), plain).base_model.model.model) is not None
+    unusual = peft.get_peft_model(lm, peft.LoraConfig(target_modules=["q_proj"], r=2, **settings))
+    assert FastTrunk.of(unusual.base_model.model.model) is None
+
+
+def test_two_adapters_at_once_or_none_at_all_take_the_plain_path() -> None:
+    config = peft.LoraConfig(target_modules=["q_proj"], r=2)
+    lm = peft.get_peft_model(llama(), config)
+    lm.add_adapter("other", config)
+    lm.base_model.set_adapter(["default", "other"])
     assert FastTrunk.of(lm.base_model.model.model) is None
+    lm.set_adapter("other")
+    assert FastTrunk.of(lm.base_model.model.model) is not None
+    with lm.disable_adapter():
+        assert FastTrunk.of(lm.base_model.model.model) is None
 
 
 def test_a_trunk_that_computes_something_else_is_found_by_the_probe() -> None:

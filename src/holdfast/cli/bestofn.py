@@ -70,6 +70,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     from holdfast.errors import HoldfastError
     from holdfast.gathering import gather
     from holdfast.loop import sampling_of
+    from holdfast.models.lora import adapted, lora_of
     from holdfast.models.policy import Policy
     from holdfast.preferences.formats import read_prompts
     from holdfast.reward.ensemble import VersionStore, members_in
@@ -87,8 +88,12 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     ingredients = gather(config, load_task(config, load_world(config)), ensemble_given=True)
     ensemble = build_ensemble(config, ingredients.lm, ingredients.codec)
     VersionStore(rewards).load_newest_into(ensemble)
+    lora = lora_of(config.policy)
+    # Adapters only for a policy that is going to learn.
+    lm = adapted(ingredients.lm, lora, seed=config.run.seed) if args.distil and lora.rank else ingredients.lm
+    policy = Policy(lm, fast=config.policy.fast, checkpointing=config.policy.gradient_checkpointing)
     chooser = BestOfN(
-        Policy(ingredients.lm, fast=config.policy.fast), ensemble, ingredients.codec, sampling_of(config),
+        policy, ensemble, ingredients.codec, sampling_of(config),
         config.reward.aggregation, config.reward.uncertainty_lambda,
     )  # fmt: skip
     own = read_prompts(args.prompts) if args.prompts else None
@@ -102,11 +107,12 @@ def distil_into(
     from dataclasses import asdict
 
     from holdfast.assembly import save_model
+    from holdfast.models.lora import merged
     from holdfast.stages.distilling import distil
 
     done = distil(chooser, prompts, config, watch)
     watch.finish()
-    save_model(args.distil, chooser.policy.lm, chooser.codec)
+    save_model(args.distil, merged(chooser.policy.lm), chooser.codec)
     if args.json:
         print(json.dumps({"model": str(args.distil), **asdict(done)}))
     else:

@@ -12,6 +12,7 @@ DETAILS = """\
 examples:
   holdfast export runs/concierge-0 my-model                    the newest policy, with a model card
   holdfast export runs/concierge-0 old --checkpoint round-0003 an earlier one
+  holdfast export runs/smollm2-0 adapters --adapters           a LoRA run's adapters alone, as peft loads them
   holdfast export runs/concierge-0 --labels labels.jsonl       prompt / chosen / rejected rows (.parquet too)"""
 
 
@@ -25,6 +26,7 @@ def add(verbs: Any) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument("out", type=Path, metavar="DIR", nargs="?", help="the model directory to write; must not exist")
     parser.add_argument("--checkpoint", metavar="NAME", help="which checkpoint (the newest)")
+    parser.add_argument("--adapters", action="store_true", help="of a LoRA run: the adapters, not the merged weights")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="write the labelled comparisons instead")
     parser.add_argument("--conversational", action="store_true", help="labels as lists of messages")
     parser.set_defaults(work=work)
@@ -42,5 +44,5 @@ def work(args: argparse.Namespace) -> int:
         written, skipped = export_labels(run, args.labels, args.conversational)
         print(f"{args.labels}   {written} rows" + (f", {skipped} ties left out" if skipped else ""))
     else:
-        print(f"{args.out}   from {export_policy(run, args.out, args.checkpoint)}")
+        print(f"{args.out}   from {export_policy(run, args.out, args.checkpoint, args.adapters)}")
     return 0

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
 from holdfast.assembly import assemble, build_ensemble
+from holdfast.bench.measure import peak_memory
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.watching import StopRequest, Watch
@@ -176,12 +179,14 @@ def work_on(
         for note in dpo_notes(ingredients) if run.manifest().get("stage") == DPO else notes(ingredients):
             print(f"note: {note}", file=sys.stderr)
         watch = Watch(stop)
+        begun = time.monotonic()
         try:
             stopped = carry_on(ingredients, run, watch, observers, stop, ensemble_from)
         except Interrupted:
             raise Interrupted(f"`holdfast resume {run.path}` goes on from here.") from None
         finally:
             watch.finish()
+            run.record_effort(time.monotonic() - begun, most_memory())
         write_report(run.path)
     show_result(run, console, as_json)
     if stopped:
@@ -221,6 +226,12 @@ def tell_notes(task: Task) -> None:
     """What is left out of the data, and why."""
     for note in task.notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def most_memory() -> int:
+    """The most memory the run has held at once, in bytes: of this process, or of the GPU where that is more."""
+    on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return max(peak_memory(), on_gpu)
 
 
 def dpo_notes(ingredients: Ingredients) -> list[str]:

@@ -22,12 +22,11 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.assembly import save_model
+    from holdfast.assembly import imitator, save_model, take_in
     from holdfast.cli.session import tell_notes
     from holdfast.cli.watching import StopRequest, Watch
     from holdfast.errors import HoldfastError
     from holdfast.gathering import gather
-    from holdfast.models.policy import Policy
     from holdfast.randomness import generator
     from holdfast.sft import fine_tune
     from holdfast.worlds.loading import load_task, load_world
@@ -43,10 +42,12 @@ def work(args: argparse.Namespace) -> int:
     with StopRequest() as stop:
         watch = Watch(stop)
         try:
+            policy = imitator(ingredients)
             loss = fine_tune(
-                Policy(ingredients.lm, fast=config.policy.fast), ingredients.codec, ingredients.task.demonstrations,
-                config.sft, config.policy.micro_batch_tokens, generator(config.run.seed, "sft"), watch,
+                policy, ingredients.codec, ingredients.task.demonstrations, config.sft,
+                config.policy.micro_batch_tokens, generator(config.run.seed, "sft"), watch,
             )  # fmt: skip
+            take_in(ingredients, policy)
         finally:
             watch.finish()
     save_model(args.out, ingredients.lm, ingredients.codec)

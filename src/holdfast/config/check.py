@@ -47,6 +47,20 @@ def _check_together(c: Config) -> None:
     ):  # fmt: skip
         if high and low > high:
             raise HoldfastError(f"data.min_{what} is {low} and data.max_{what} only {high}, so nothing would be left.")
+    if c.policy.dtype == "bfloat16" and not c.policy.lora_rank:
+        raise HoldfastError(
+            "policy.dtype = bfloat16 rounds small updates of the weights away: set policy.lora_rank, whose adapters "
+            "are kept in float32, or take float32."
+        )
+    if c.policy.lora_rank and c.processes.strategy == "fsdp2":
+        raise HoldfastError(
+            "policy.lora_rank has one copy of the weights for all models, which processes.strategy = fsdp2 cannot deal "
+            "out: set it to data."
+        )
+    if c.policy.lora_rank and c.vllm.url:
+        raise HoldfastError("A vLLM server is not given adapters yet: leave vllm.url out or set policy.lora_rank to 0.")
+    if c.policy.lora_targets and not c.policy.lora_rank:
+        raise HoldfastError("policy.lora_targets is only read with policy.lora_rank above 0; set that or leave it out.")
     if c.ppo.advantage != "gae" and c.ppo.samples_per_prompt < 2:
         raise HoldfastError(
             f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.config.policy import PolicyConfig
 from holdfast.config.processes import ProcessesConfig
 from holdfast.config.setting import setting
 from holdfast.config.vllm import VLLMConfig
@@ -28,7 +29,9 @@ class RunConfig:
 class WorldConfig:
     """The task: prompts, demonstrations and whoever answers comparisons."""
 
-    name: str = setting("concierge", "concierge (built in), files (your own data), or path/to/file.py:Class")
+    name: str = setting(
+        "concierge", "concierge or everyday (built in), files (your own data), or path/to/file.py:Class"
+    )
     options: dict[str, Any] = setting({}, "keyword arguments for the world's class")
     labeller: str = setting(
         "", "who answers instead of the world's own labeller: people, judge, people+judge, or path/to/file.py:Class"
@@ -54,21 +57,6 @@ class DataConfig:
     max_prompt: int = setting(0, "longer prompts are left out, with their answers; 0 for no limit", low=0)
     min_answer: int = setting(0, "demonstrations and pairs with a shorter answer are left out", low=0)
     max_answer: int = setting(0, "demonstrations and pairs with a longer answer are left out; 0 for no limit", low=0)
-
-
-@dataclass(frozen=True)
-class PolicyConfig:
-    """The model that is trained."""
-
-    path: str = setting("", "a Hugging Face causal-LM directory; empty takes the world's own or builds a small Llama")
-    hidden: int = setting(96, "built-in Llama: hidden size", low=8)
-    layers: int = setting(2, "built-in Llama: layers", low=1)
-    heads: int = setting(4, "built-in Llama: attention heads", low=1)
-    feed_forward: int = setting(256, "built-in Llama: feed-forward size", low=8)
-    context: int = setting(160, "built-in Llama: longest sequence", low=16)
-    critic: Literal["head", "model"] = setting("head", "value head on the policy's trunk, or a model of its own")
-    micro_batch_tokens: int = setting(8192, "tokens per forward and backward pass", low=64)
-    fast: bool = setting(True, "run Llama-like models by the packed path; false takes transformers' own for all")
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Point:
 def draw_pool(run: RunDirectory, gold: Gold, prompts: Sequence[Prompt], answers: int, version: int = 1) -> Pool:
     """The reference's answers of a run, scored by a version of its ensemble."""
     config = run.config()
-    lm, codec = load_causal_lm(run.reference)
+    lm, codec = load_causal_lm(run.reference, config.policy.dtype)
     ensemble = build_ensemble(config, lm, codec)
     VersionStore(run.rewards).load_into(ensemble, version)
     chooser = BestOfN(Policy(lm, fast=config.policy.fast), ensemble, codec, sampling_of(config))

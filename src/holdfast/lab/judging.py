@@ -57,7 +57,7 @@ def judge_refreshes(
 
     Only for runs without rollbacks: the version in use before a refresh is the one that the last refresh left in use.
     """
-    lm, codec = load_causal_lm(run.reference)
+    lm, codec = load_causal_lm(run.reference, config.policy.dtype)
     ensemble = build_ensemble(config, lm, codec)
     versions = VersionStore(run.rewards)
     pairs = pairs_by_round(run, codec, heldout)

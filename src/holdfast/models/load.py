@@ -17,7 +17,7 @@ transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
 
 
-def load_causal_lm(directory: Path) -> tuple[Any, Codec]:
+def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]:
     """Model and codec from a local Hugging Face directory; nothing is fetched and no remote code runs."""
     if not directory.is_dir():
         raise HoldfastError(f"There is no model directory {directory}; give a local Hugging Face causal-LM directory.")
@@ -33,7 +33,7 @@ def load_causal_lm(directory: Path) -> tuple[Any, Codec]:
         json.loads((directory / "config.json").read_text(encoding="utf-8"))
         AutoConfig.from_pretrained(directory, local_files_only=True)
         model, told = AutoModelForCausalLM.from_pretrained(
-            directory, local_files_only=True, use_safetensors=True, dtype="float32", output_loading_info=True
+            directory, local_files_only=True, use_safetensors=True, dtype=dtype, output_loading_info=True
         )
     except Exception as error:
         raise HoldfastError(f"The model in {directory} cannot be loaded: {first_line(error)}") from error

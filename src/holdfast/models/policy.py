@@ -6,6 +6,8 @@ Shapes: B rows, T tokens, D hidden, V vocabulary, N chosen positions laid end to
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.algorithms.logprobs import token_logprobs
+from holdfast.errors import HoldfastError
 from holdfast.models.fast.blocks import TokenLogProbs
 from holdfast.models.fast.trunk import FastTrunk
 from holdfast.rollout.batches import MicroBatch
@@ -52,6 +55,32 @@ def turn_off_dropout(model: nn.Module) -> None:
     model.eval()
 
 
+def allow_checkpointing(model: Any) -> None:
+    """Have transformers compute layers again in a backward pass, where `checkpointed` asks for it."""
+    if not getattr(model, "supports_gradient_checkpointing", False):
+        raise HoldfastError(
+            f"{type(model).__name__} cannot compute its layers again; set policy.gradient_checkpointing to false."
+        )
+    # The older, re-entrant way gives no gradients to adapters on a frozen embedding.
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+@contextmanager
+def checkpointed(model: nn.Module, wanted: bool) -> Iterator[None]:
+    """A forward pass whose layers keep nothing, if wanted and there will be a backward pass.
+
+    transformers does that in training mode only, in which it does not decode with a cache, so the mode is left at once.
+    """
+    if not (wanted and torch.is_grad_enabled()):
+        yield
+        return
+    model.train()
+    try:
+        yield
+    finally:
+        model.eval()
+
+
 class Policy(nn.Module):
     """A causal LM seen as trunk and head, so that only response tokens pay for logits.
 
@@ -60,7 +89,7 @@ class Policy(nn.Module):
     path of a Llama-like model, None for others and where it is not wanted.
     """
 
-    def __init__(self, lm: Any, value_head: bool = False, fast: bool = True) -> None:
+    def __init__(self, lm: Any, value_head: bool = False, fast: bool = True, checkpointing: bool = False) -> None:
         super().__init__()
         turn_off_dropout(lm)
         self.lm = lm
@@ -69,7 +98,10 @@ class Policy(nn.Module):
         self.takes_positions = "position_ids" in inspect.signature(lm.forward).parameters
         self.plain_head = self._head_is_plain()
         bare_head = self.plain_head and getattr(lm.get_output_embeddings(), "bias", None) is None
-        self.fast = FastTrunk.of(lm.base_model) if fast and bare_head else None
+        self.fast = FastTrunk.of(lm.base_model, checkpointing) if fast and bare_head else None
+        self.checkpointing = checkpointing and self.fast is None
+        if self.checkpointing:
+            allow_checkpointing(lm)
 
     @property
     def device(self) -> torch.device:
@@ -109,7 +141,8 @@ class Policy(nn.Module):
             head = self.lm.get_output_embeddings().weight
             logprobs_N = TokenLogProbs.apply(hidden_ND, head, batch.target_N, temperature)  # type: ignore[no-untyped-call]
             return Outputs(logprobs_N, None if self.value_head is None else self.value_head(hidden_ND))
-        logits_NV, hidden_ND = self.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)
+        with checkpointed(self.lm, self.checkpointing):
+            logits_NV, hidden_ND = self.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)
         return Outputs(
             logprobs_N=token_logprobs(logits_NV, batch.target_N, temperature),
             values_N=None if self.value_head is None else self.value_head(hidden_ND),

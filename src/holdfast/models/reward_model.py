@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.models.fast.trunk import FastTrunk
-from holdfast.models.policy import ValueHead, turn_off_dropout
+from holdfast.models.policy import ValueHead, allow_checkpointing, checkpointed, turn_off_dropout
 from holdfast.rollout.batches import MicroBatch
 
 Pooling = Literal["last", "mean"]
@@ -24,12 +24,17 @@ class RewardModel(nn.Module):
     h is the state of the response's last token, or the mean over its tokens.
     """
 
-    def __init__(self, trunk: Any, head_seed: int, fast: bool = True, pooling: Pooling = "last") -> None:
+    def __init__(
+        self, trunk: Any, head_seed: int, fast: bool = True, pooling: Pooling = "last", checkpointing: bool = False
+    ) -> None:
         super().__init__()
         self.trunk = trunk
         self.pooling = pooling
         turn_off_dropout(trunk)
-        self.fast = FastTrunk.of(trunk) if fast else None
+        self.fast = FastTrunk.of(trunk, checkpointing) if fast else None
+        self.checkpointing = checkpointing and self.fast is None
+        if self.checkpointing:
+            allow_checkpointing(trunk)
         width = int(trunk.get_input_embeddings().weight.shape[1])
         self.width = width = int(getattr(trunk.config, "hidden_size", width))
         self.head = nn.Linear(width, 1)
@@ -46,7 +51,8 @@ class RewardModel(nn.Module):
         mean = self.pooling == "mean"
         if self.fast is not None:
             return batch.mean_of(self.fast.hidden(batch.to_pool)) if mean else self.fast.hidden(batch.to_score)
-        hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
+        with checkpointed(self.trunk, self.checkpointing):
+            hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
         if mean:
             return batch.mean_of(hidden_BTD[batch.pooled_M].float())
         rows_B = torch.arange(len(batch.rows), device=hidden_BTD.device)
@@ -60,18 +66,22 @@ class RewardModel(nn.Module):
 class CriticModel(nn.Module):
     """A value function with a trunk of its own; it predicts at every position that precedes a response token."""
 
-    def __init__(self, trunk: Any, fast: bool = True) -> None:
+    def __init__(self, trunk: Any, fast: bool = True, checkpointing: bool = False) -> None:
         super().__init__()
         self.trunk = trunk
         turn_off_dropout(trunk)
-        self.fast = FastTrunk.of(trunk) if fast else None
+        self.fast = FastTrunk.of(trunk, checkpointing) if fast else None
+        self.checkpointing = checkpointing and self.fast is None
+        if self.checkpointing:
+            allow_checkpointing(trunk)
         width = int(trunk.get_input_embeddings().weight.shape[1])
         self.head = ValueHead(int(getattr(trunk.config, "hidden_size", width)))
 
     def forward(self, batch: MicroBatch) -> Tensor:
         if self.fast is not None:
             return self.head(self.fast.hidden(batch.to_predict))  # type: ignore[no-any-return]
-        hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
+        with checkpointed(self.trunk, self.checkpointing):
+            hidden_BTD = self.trunk(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
         return self.head(hidden_BTD[batch.row_N, batch.column_N])  # type: ignore[no-any-return]
 
 

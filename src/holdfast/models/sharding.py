@@ -2,7 +2,7 @@
 
     shard(model)         each layer is a group of weights, the rest one more; every process keeps its share of each
     whole(model)         all of them in every process while the block lasts; for passes without gradients
-    whole_state(model)   a full state dict; with process 0 leading, for checkpoints
+    whole_state(model)   all weights that move; with process 0 leading, for checkpoints
     put_state(model, s)  the inverse
 
 A model that is not sharded is the same in every process, and then only `put_state` has anything to tell.
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError
 from holdfast.models.policy import Outputs
+from holdfast.models.weights import load_moving_weights, moving_weights
 from holdfast.processes import PROCESSES
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -139,9 +140,9 @@ def like(tensor: Tensor, given: Tensor) -> Tensor:
 
 
 def whole_state(model: nn.Module) -> dict[str, Tensor]:
-    """The model's state dict with whole tensors."""
+    """The model's weights that move, as whole tensors: all of them but a frozen base."""
     if not is_sharded(model):
-        return dict(model.state_dict())
+        return moving_weights(model)
     with PROCESSES.joint("state", [model]), PROCESSES.watched():
         return {name: full(tensor).cpu() for name, tensor in model.state_dict().items()}
 
@@ -149,7 +150,7 @@ def whole_state(model: nn.Module) -> dict[str, Tensor]:
 def put_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load whole tensors into the model, in every process that holds it."""
     if not is_sharded(model):
-        model.load_state_dict(dict(state))
+        load_moving_weights(model, state)
         with PROCESSES.joint("put", [model], {}, state):
             return
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
@@ -162,8 +163,9 @@ def put_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 @torch.no_grad()
 def copy_in(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """This process's part of `put_state`."""
-    for name, tensor in model.state_dict().items():
-        tensor.copy_(like(tensor, state[name].to(tensor.device)))
+    own = model.state_dict()
+    for name, given in state.items():
+        own[name].copy_(like(own[name], given.to(own[name].device)))
 
 
 def is_dealt(tensor: Any) -> bool:

@@ -31,6 +31,8 @@ FACTS = (
     ("policy", "policy"),
     ("seed", "seed"),
     ("started", "started"),
+    ("seconds", "took"),
+    ("peak_memory", "peak memory"),
     ("holdfast_version", "holdfast"),
 )
 
@@ -170,6 +172,10 @@ def _fact(name: str, value: object) -> str:
     seconds = as_number(value)
     if name == "started" and seconds is not None and 0 <= seconds < 1e11:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if name == "seconds" and seconds is not None:
+        return words.duration(seconds)
+    if name == "peak_memory" and seconds is not None:
+        return f"{seconds / 1e9:.2f} GB"
     return clip(str(value), 120)[0]
 
 

@@ -26,6 +26,7 @@ from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
 from holdfast.models.reward_model import RewardModel
 from holdfast.models.sharding import is_sharded, put_state, whole, whole_state
+from holdfast.models.weights import base_fingerprint
 from holdfast.processes import PROCESSES
 from holdfast.rollout.batches import MicroBatch, micro_batches
 
@@ -227,6 +228,7 @@ class VersionStore:
             "version": ensemble.version,
             "members": len(ensemble.members),
             "pooling": ensemble.members[0].pooling,
+            "base": base_fingerprint(ensemble.members[0]),
             "labels": ensemble.labels,
             "watermark": ensemble.watermark,
             "round": ensemble.round,
@@ -278,6 +280,11 @@ class VersionStore:
         pooling = document.get("pooling", "last")
         if pooling != ensemble.members[0].pooling:
             raise HoldfastError(f"Reward version {version} was trained with reward.pooling = {pooling!r}; set that.")
+        if document.get("base", "") != base_fingerprint(ensemble.members[0]):
+            raise HoldfastError(
+                f"Reward version {version} was not trained on these frozen weights; take the policy and the "
+                "policy.lora_rank that it was trained with, or train one with `holdfast reward`."
+            )
         if ("probe" in snapshot.tensors) != (ensemble.probe is not None):
             has = "has" if ensemble.probe is None else "lacks"
             raise HoldfastError(f"Reward version {version} {has} a probe; set reward.halves as it was trained with.")

@@ -22,6 +22,7 @@ from holdfast.models.codec import Codec
 from holdfast.models.gradients import accumulate
 from holdfast.models.reward_model import RewardModel
 from holdfast.models.sharding import is_sharded, plain
+from holdfast.models.weights import learning
 from holdfast.preferences.types import LabelledComparison, Prompt, Response
 from holdfast.processes import PROCESSES
 from holdfast.reward.ensemble import Ensemble
@@ -232,7 +233,7 @@ def _fit_member(
 ) -> Fit:
     if len(ensemble.members) > 1 and config.bootstrap == "replace":
         pairs = [pairs[i] for i in torch.randint(len(pairs), (len(pairs),), generator=rng).tolist()]
-    optimiser = torch.optim.AdamW(member.parameters(), lr=settings.lr, weight_decay=0.0, fused=True)
+    optimiser = torch.optim.AdamW(learning(member), lr=settings.lr, weight_decay=0.0, fused=True)
     updates = settings.epochs * -(-len(pairs) // config.batch)
     schedule = RefreshSchedule(settings.lr, settings.warmup_steps, updates)
     losses, accuracies = [], []
@@ -244,7 +245,7 @@ def _fit_member(
             for group in optimiser.param_groups:
                 group["lr"] = schedule.at(update)
             loss, accuracy = _accumulate(ensemble, member, batch, config)
-            norm = plain(torch.nn.utils.clip_grad_norm_(member.parameters(), config.max_grad_norm))
+            norm = plain(torch.nn.utils.clip_grad_norm_(learning(member), config.max_grad_norm))
             # A bad number may not reach the weights, so it is looked for before the optimiser moves.
             if not all_finite([norm]):
                 raise MetByAll("Training a reward model met a gradient that is not a number; lower its lr.")
@@ -263,11 +264,13 @@ def _accumulate(
     """Add up the gradients of a batch, the two sides of a pair always in one pass."""
     device = next(member.parameters()).device
     lengths = [p.tokens for p in batch]
+    # Members that are fitted side by side share the room of one pass between them.
+    room = max(1, ensemble.max_tokens // CORES.sharers)
     if member.fast is None:
         hands = PROCESSES.world if PROCESSES.together else 1
-        groups = deal_by_length(range(len(batch)), lengths, ensemble.max_tokens, hands)
+        groups = deal_by_length(range(len(batch)), lengths, room, hands)
     else:
-        groups = group_by_work(range(len(batch)), lengths, ensemble.max_tokens, CORES.free)
+        groups = group_by_work(range(len(batch)), lengths, room, CORES.free)
 
     def loss_of(group: list[int]) -> tuple[Tensor, tuple[float, float]]:
         some = [batch[i] for i in group]
@@ -290,7 +293,7 @@ def _accumulate(
         accuracy = part * float(pair_accuracy(better_P.detach(), worse_P.detach()))
         return loss, (float(loss.detach()), accuracy)
 
-    told = accumulate(list(member.parameters()), groups, loss_of)
+    told = accumulate(learning(member), groups, loss_of)
     loss, accuracy = PROCESSES.total([sum(loss for loss, _ in told), sum(accuracy for _, accuracy in told)])
     return loss, accuracy
 

@@ -5,7 +5,6 @@ Each part that has been finished is found on disk again, so a run cut short goes
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 
-from holdfast.assembly import save_model, start_afresh
+from holdfast.assembly import imitator, policy_on, save_model, start_afresh, take_in
 from holdfast.checkpoint.files import JSON
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
@@ -107,7 +106,7 @@ def assemble_dpo(
         reference_lm = prepare_start(ingredients, run, pairs_of(codec, train), tracker, progress)
         reference = Policy(reference_lm, fast=config.policy.fast)
         pairs, measured = with_reference(ingredients, reference, (train, held_out), kept, watermark)
-        policy = Policy(copy.deepcopy(reference_lm), fast=config.policy.fast).to(config.run.device)
+        policy = policy_on(config, reference_lm)
         probes = probe_set(config, run, codec, policy.context, labelled_pairs(train))
         dpo = OfflineDPO(
             config=config,
@@ -205,10 +204,11 @@ def prepare_start(
     config, codec, lm = ingredients.config, ingredients.codec, ingredients.lm
     if run.reference.is_dir():
         run.check_reference()
-        return load_causal_lm(run.reference)[0].to(config.run.device)
+        return load_causal_lm(run.reference, config.policy.dtype)[0].to(config.run.device)
     if config.dpo.sft_both:
+        policy = imitator(ingredients)
         loss = imitate(
-            Policy(lm, fast=config.policy.fast),
+            policy,
             [pair.prompt for pair in pairs for _ in range(2)],
             [answer for pair in pairs for answer in (pair.a, pair.b)],
             replace(config.sft, epochs=config.dpo.sft_both, lr=config.dpo.sft_lr),
@@ -217,6 +217,7 @@ def prepare_start(
             generator(config.run.seed, "sft both"),
             progress,
         )
+        take_in(ingredients, policy)
         tracker.event(0, 0, "sft_finished", loss=loss, demonstrations=2 * len(pairs))
     save_model(run.reference, lm, codec)
     run.seal_reference()

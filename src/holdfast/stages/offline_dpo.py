@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastError, Interrupted
 from holdfast.loop import Answer, Observer, Position, sampling_of
 from holdfast.models.codec import Codec, plain_text
 from holdfast.models.policy import Policy
+from holdfast.models.weights import learning, load_moving_weights, moving_weights
 from holdfast.ppo import NonFiniteStep
 from holdfast.preferences.types import Prompt
 from holdfast.probes.prober import Prober
@@ -61,7 +62,7 @@ class OfflineDPO:
     def __post_init__(self) -> None:
         dpo = self.config.dpo
         self.per_epoch = -(-len(self.pairs) // dpo.batch)
-        self.parameters = [p for p in self.policy.parameters() if p.requires_grad]
+        self.parameters = learning(self.policy)
         self.learner = PairLearner(
             self.policy, self.parameters, dpo, 1.0, self.config.policy.micro_batch_tokens, self.codec.pad_id
         )
@@ -197,14 +198,14 @@ class OfflineDPO:
             "ensemble_version": 0,
             "offsets": self.tracker.offsets(),
         }
-        groups = {"policy": dict(self.policy.state_dict()), "optimiser": tensors}
+        groups = {"policy": moving_weights(self.policy), "optimiser": tensors}
         self.checkpoints.save(name, Snapshot(groups, {"loop": loop, "optimiser": document}))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a checkpoint; the files are cut to match."""
         document: Any = snapshot.documents["loop"]
         optimiser: Any = snapshot.documents["optimiser"]
-        self.policy.load_state_dict(dict(snapshot.tensors["policy"]))
+        load_moving_weights(self.policy, snapshot.tensors["policy"])
         restore_optimiser(self.optimiser, snapshot.tensors["optimiser"], optimiser)
         self.position = Position(**document["position"])
         self.cursor.restore(document["cursor"])

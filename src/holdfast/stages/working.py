@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.assembly import assemble, build_ensemble, prepare_reference
+from holdfast.assembly import assemble, build_ensemble, imitator, prepare_reference, take_in
 from holdfast.best_of_n import BestOfN
 from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.gathering import Ingredients
 from holdfast.loop import Observer, sampling_of
-from holdfast.models.policy import Policy
+from holdfast.models.lora import merged
 from holdfast.probes.probe_set import ProbeSet
 from holdfast.probing import SET_FILE, own_answers, prober_of
 from holdfast.reward.ensemble import VersionStore
@@ -109,7 +110,7 @@ def work_ppo(
     try:
         assembly.loop.run()
         note = "stopped by the guard at its last good policy" if assembly.loop.stopped else ""
-        lm = assembly.loop.policy.lm
+        lm = merged(assembly.loop.policy.lm)
     finally:
         assembly.close()
     tokens = rollout_tokens(place.run.path, config.ppo.batch * config.ppo.samples_per_prompt)
@@ -123,7 +124,7 @@ def work_dpo(
     assembly = assemble_dpo(ingredients, place.run, progress, observers, stop)
     try:
         assembly.loop.run()
-        pairs, lm = assembly.loop.pairs, assembly.loop.policy.lm
+        pairs, lm = assembly.loop.pairs, merged(assembly.loop.policy.lm)
     finally:
         assembly.close()
     tokens = sum(len(p.chosen) + len(p.rejected) for p in pairs)
@@ -138,12 +139,12 @@ def work_distil(
     assert place.ensemble is not None
     ensemble = build_ensemble(config, ingredients.lm, codec)
     VersionStore(place.ensemble).load_newest_into(ensemble)
-    policy = Policy(ingredients.lm, fast=config.policy.fast)
-    chooser = BestOfN(
-        policy, ensemble, codec, sampling_of(config), config.reward.aggregation, config.reward.uncertainty_lambda
-    )
     tracker = Tracker(place.run.path)
-    try:
+    policy = imitator(ingredients)
+    with closing(tracker):
+        chooser = BestOfN(
+            policy, ensemble, codec, sampling_of(config), config.reward.aggregation, config.reward.uncertainty_lambda
+        )
         tracker.rewind({**tracker.offsets(), "probes": 0})
         file = place.run.path / SET_FILE
         probes = ProbeSet.load(file) if config.probes.every and file.is_file() else None
@@ -156,8 +157,7 @@ def work_distil(
                 prober.probe(policy, update, 0)
 
         done = distil(chooser, ingredients.task.prompts, config, progress, after_update)
-    finally:
-        tracker.close()
+    take_in(ingredients, policy)
     trained = config.bestofn.epochs * done.answers * done.tokens_sampled // max(1, config.bestofn.n * done.answers)
     return Done(ingredients.lm, done.tokens_sampled, trained, f"imitated {done.answers:,} answers")
 

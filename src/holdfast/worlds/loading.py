@@ -15,11 +15,13 @@ from holdfast.preferences.people import MODES, TeamLabeller
 from holdfast.preferences.splits import Lengths
 from holdfast.preferences.types import Demonstration, Message
 from holdfast.worlds.concierge import Concierge
+from holdfast.worlds.everyday import Everyday
 from holdfast.worlds.files import Files
 from holdfast.worlds.flaws import FLAWS, Flaw, Taste
 from holdfast.worlds.protocol import LabellerSettings, Task, World, task_of
 
-BUILT_IN = ("concierge", "files")
+WORLDS: dict[str, type[World]] = {"concierge": Concierge, "everyday": Everyday}
+BUILT_IN = ("concierge", "everyday", "files")
 
 
 def load_world(config: Config) -> World:
@@ -28,7 +30,7 @@ def load_world(config: Config) -> World:
     if name == "files":
         return Files(config.data)
     _refuse_unused_files(config.data)
-    kind = Concierge if name == "concierge" else load_class(name, "world.name", BUILT_IN)
+    kind = WORLDS[name] if name in WORLDS else load_class(name, "world.name", BUILT_IN)
     world = _call(kind, name, seed, options)
     if not isinstance(world, World):
         missing = [

@@ -18,18 +18,36 @@ PLAIN_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter beside a linear layer: y += scale * B A x. Shapes: R rank, I inputs, O outputs."""
+
+    a_RI: Tensor
+    b_OR: Tensor
+    scale: float
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer's weights, and the adapter beside it where there is one."""
+
+    weight: Tensor
+    bias: Tensor | None
+    adapter: Adapter | None = None
+
+
+@dataclass(frozen=True)
 class Layer:
     """The parts of one decoder layer."""
 
     attention_norm: Tensor
-    q: nn.Linear
-    k: nn.Linear
-    v: nn.Linear
-    o: nn.Linear
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
     mlp_norm: Tensor
-    gate: nn.Linear
-    up: nn.Linear
-    down: nn.Linear
+    gate: Linear
+    up: Linear
+    down: Linear
 
 
 @dataclass(frozen=True)
@@ -71,15 +89,16 @@ def read_architecture(trunk: Any) -> Architecture | None:
     layers = []
     for block in trunk.layers:
         attention, mlp = block.self_attn, block.mlp
-        linears = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
-        linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+        parts = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+        parts += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+        linears = [linear for part in parts if (linear := read_linear(part)) is not None]
         norms = [block.input_layernorm, block.post_attention_layernorm]
-        # An adapter, a quantised layer or a norm of another kind is not what the arithmetic below computes.
-        if any(type(part) is not nn.Linear for part in linears) or any(type(n).__name__ != norm_kind for n in norms):
-            return None
-        if any(part.bias is not None for part in (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)):
+        # A quantised layer or a norm of another kind is not what the arithmetic below computes.
+        if len(linears) < len(parts) or any(type(n).__name__ != norm_kind for n in norms):
             return None
         q, k, v, o, gate, up, down = linears
+        if any(part.bias is not None for part in (o, gate, up, down)):
+            return None
         layers.append(Layer(norms[0].weight, q, k, v, o, norms[1].weight, gate, up, down))
     head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     rope = trunk.rotary_emb
@@ -97,6 +116,23 @@ def read_architecture(trunk: Any) -> Architecture | None:
         rope=rope,
         rope_scale=float(getattr(rope, "attention_scaling", 1.0)),
     )
+
+
+def read_linear(part: Any) -> Linear | None:
+    """A linear layer, or one with one plain LoRA adapter of peft's; None for anything else."""
+    if type(part) is nn.Linear:
+        return Linear(part.weight, part.bias)
+    if not (type(part).__module__.startswith("peft.tuners.lora") and type(part).__name__ == "Linear"):
+        return None
+    names = list(part.active_adapters)
+    if len(names) != 1 or part.merged or part.disable_adapters or type(part.base_layer) is not nn.Linear:
+        return None
+    name = names[0]
+    up, dropout = part.lora_B[name], part.lora_dropout[name]
+    if getattr(part, "lora_variant", {}) or up.bias is not None or getattr(dropout, "p", 0.0):
+        return None
+    adapter = Adapter(part.lora_A[name].weight, up.weight, float(part.scaling[name]))
+    return Linear(part.base_layer.weight, part.base_layer.bias, adapter)
 
 
 def _has_hooks(trunk: Any) -> bool:

@@ -6,6 +6,7 @@ G query heads of a key-value head, D of a head.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,8 +66,7 @@ class NormLinear(Function):
     @staticmethod
     def backward(ctx: Any, dy_SO: Tensor) -> tuple[Tensor, None, None]:
         unit_SI, length_S1 = ctx.saved_tensors
-        ctx.matrix.gradient.add(dy_SO, unit_SI, ctx.matrix.bias_O is not None)
-        return through_unit(dy_SO @ ctx.matrix.weight_OI, unit_SI, length_S1), None, None
+        return through_unit(ctx.matrix.back(dy_SO, unit_SI), unit_SI, length_S1), None, None
 
 
 class AddLinear(Function):
@@ -77,13 +77,12 @@ class AddLinear(Function):
         ctx.matrix = matrix
         ctx.save_for_backward(a_SI)
         ctx.mark_dirty(x_SO)
-        return x_SO.addmm_(a_SI, matrix.weight_OI.t())
+        return matrix.add_to(x_SO, a_SI)
 
     @staticmethod
     def backward(ctx: Any, dx_SO: Tensor) -> tuple[Tensor, Tensor, None]:
         (a_SI,) = ctx.saved_tensors
-        ctx.matrix.gradient.add(dx_SO, a_SI, False)
-        return dx_SO, dx_SO @ ctx.matrix.weight_OI, None
+        return dx_SO, ctx.matrix.back(dx_SO, a_SI), None
 
 
 class GatedUnit(Function):
@@ -123,6 +122,24 @@ class Norm(Function):
         root = weight_I.numel() ** 0.5
         dweight_I = torch.linalg.vecdot(dy_NI, unit_NI, dim=0) * root
         return through_unit(dy_NI * (weight_I * root), unit_NI, length_N1), dweight_I, None
+
+
+class Again(Function):
+    """A step that keeps only what goes into it, and is done once more when its gradient is asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, x_SI: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.step = step
+        ctx.save_for_backward(x_SI)
+        # The step works in its input's memory, which is needed again.
+        return step(x_SI.clone())
+
+    @staticmethod
+    def backward(ctx: Any, dy_SI: Tensor) -> tuple[Tensor, None]:
+        with torch.enable_grad():
+            x_SI = ctx.saved_tensors[0].detach().requires_grad_()
+            (dx_SI,) = torch.autograd.grad(ctx.step(x_SI.clone()), x_SI, dy_SI)
+        return dx_SI, None
 
 
 class TokenLogProbs(Function):

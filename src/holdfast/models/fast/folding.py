@@ -7,22 +7,26 @@ scale 1 / sqrt(D) of attention's scores goes into the rows of the queries the sa
 
 Rotary embeddings turn the pairs (i, i + D/2) of a head. With the rows of the query and key projections reordered so
 that a pair is adjacent, the turn is one complex product in place; scores q.k do not depend on the order.
+
+A LoRA adapter beside a projection, scale * B A, is folded the same way, A like the columns and B like the rows of W,
+and stays two thin matrices. Models with adapters on one frozen base share its folded weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import increment_version
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from holdfast.models.fast.architecture import Architecture, Layer
+from holdfast.models.fast.architecture import Adapter, Architecture, Layer, Linear
 
 
 def _say_that_weights_moved(optimiser: Optimizer, *_: Any) -> None:
@@ -66,24 +70,74 @@ class RowsOfGradient(Gradient):
             self.whole.bias_O[self.rows] += dy_SO.sum(0)
 
 
+class LowGradient:
+    """The same for folded adapters."""
+
+    def __init__(self) -> None:
+        self.a_RI: Tensor | None = None
+        self.b_OR: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class FoldedLow:
+    """The adapters of a folded matrix, all in one: y += B A u. `rows` are those of B when only some are asked for."""
+
+    a_RI: Tensor
+    b_OR: Tensor
+    gradient: LowGradient | None = None
+    rows: slice = field(default_factory=lambda: slice(None))
+
+    def add_to(self, y_SO: Tensor, x_SI: Tensor) -> Tensor:
+        return y_SO.addmm_(x_SI @ self.a_RI.t(), self.b_OR[self.rows].t())
+
+    def back(self, dy_SO: Tensor, x_SI: Tensor, dx_SI: Tensor) -> Tensor:
+        """Add to the gradients of A, B and x, the last into `dx`'s memory."""
+        inner_SR = dy_SO @ self.b_OR[self.rows]
+        if (found := self.gradient) is not None:
+            if found.a_RI is None or found.b_OR is None:
+                found.a_RI, found.b_OR = torch.zeros_like(self.a_RI), torch.zeros_like(self.b_OR)
+            found.a_RI.addmm_(inner_SR.t(), x_SI)
+            found.b_OR[self.rows].addmm_(dy_SO.t(), x_SI @ self.a_RI.t())
+        return dx_SI.addmm_(inner_SR, self.a_RI)
+
+
 @dataclass(frozen=True)
 class Folded:
-    """A matrix made of several projections, with the norm before them multiplied in."""
+    """A matrix made of several projections, with the norm before them multiplied in.
+
+    `gradient` is None where nothing of it learns; `low` is what adapters add.
+    """
 
     weight_OI: Tensor
     bias_O: Tensor | None
-    gradient: Gradient
+    gradient: Gradient | None = None
+    low: FoldedLow | None = None
 
     def __call__(self, x_SI: Tensor) -> Tensor:
-        if self.bias_O is None:
-            return x_SI @ self.weight_OI.t()
-        return torch.addmm(self.bias_O, x_SI, self.weight_OI.t())
+        weight_IO = self.weight_OI.t()
+        y_SO = x_SI @ weight_IO if self.bias_O is None else torch.addmm(self.bias_O, x_SI, weight_IO)
+        return y_SO if self.low is None else self.low.add_to(y_SO, x_SI)
+
+    def add_to(self, y_SO: Tensor, x_SI: Tensor) -> Tensor:
+        """y + W x into y's memory, for a matrix without a bias."""
+        y_SO.addmm_(x_SI, self.weight_OI.t())
+        return y_SO if self.low is None else self.low.add_to(y_SO, x_SI)
+
+    def back(self, dy_SO: Tensor, x_SI: Tensor) -> Tensor:
+        """The gradient of x; that of the matrix adds up where it learns."""
+        if self.gradient is not None:
+            self.gradient.add(dy_SO, x_SI, self.bias_O is not None)
+        dx_SI = dy_SO @ self.weight_OI
+        return dx_SI if self.low is None else self.low.back(dy_SO, x_SI, dx_SI)
 
     def rows(self, start: int, stop: int) -> Folded:
         """Some of the projections alone."""
         bias_O = None if self.bias_O is None else self.bias_O[start:stop]
         shape = (int(self.weight_OI.shape[0]), int(self.weight_OI.shape[1]))
-        return Folded(self.weight_OI[start:stop], bias_O, RowsOfGradient(self.gradient, shape, slice(start, stop)))
+        some = slice(start, stop)
+        gradient = None if self.gradient is None else RowsOfGradient(self.gradient, shape, some)
+        low = None if self.low is None else FoldedLow(self.low.a_RI, self.low.b_OR, self.low.gradient, some)
+        return Folded(self.weight_OI[some], bias_O, gradient, low)
 
 
 class Projections:
@@ -100,6 +154,14 @@ class Projections:
         own = [p for part in self.parts for p in (part.layer.weight, part.layer.bias) if p is not None]
         return own if self.norm is None else [self.norm, *own]
 
+    @property
+    def adapters(self) -> list[Adapter]:
+        return [part.layer.adapter for part in self.parts if part.layer.adapter is not None]
+
+    @property
+    def low_parameters(self) -> list[Tensor]:
+        return [matrix for adapter in self.adapters for matrix in (adapter.a_RI, adapter.b_OR)]
+
     def _columns(self) -> Tensor:
         """What the norm multiplies the columns by."""
         assert self.norm is not None
@@ -108,7 +170,7 @@ class Projections:
     @torch.no_grad()
     def fold(self) -> Folded:
         if self.bare:
-            return Folded(self.parts[0].layer.weight.detach(), None, Gradient())
+            return Folded(self.parts[0].layer.weight.detach(), None)
         weight_OI = torch.cat([part.taken(part.layer.weight) for part in self.parts]).mul_(self._columns())
         bias_O = None
         if self.has_bias:
@@ -117,12 +179,54 @@ class Projections:
             bias_O = torch.cat(
                 [z if b is None else part.taken(b) for part, b, z in zip(self.parts, biases, none, strict=True)]
             )
-        return Folded(weight_OI, bias_O, Gradient())
+        return Folded(weight_OI, bias_O)
 
     @torch.no_grad()
-    def unfold(self, gradient: Gradient) -> list[Tensor | None]:
+    def fold_low(self) -> FoldedLow | None:
+        """All adapters as one: their A above each other, their B as blocks on a diagonal."""
+        adapters = self.adapters
+        if not adapters:
+            return None
+        a_RI = torch.cat([adapter.a_RI for adapter in adapters])
+        if self.norm is not None:
+            a_RI.mul_(self._columns())
+        outputs = sum(part.layer.weight.shape[0] for part in self.parts)
+        b_OR = a_RI.new_zeros(outputs, a_RI.shape[0])
+        for part, adapter, rows, ranks in self._blocks():
+            b_OR[rows, ranks] = part.taken(adapter.b_OR) * adapter.scale
+        return FoldedLow(a_RI, b_OR)
+
+    @torch.no_grad()
+    def unfold_low(self, low: FoldedLow | None) -> list[Tensor | None]:
+        """The gradients of `low_parameters`, in their order."""
+        found: list[Tensor | None] = []
+        for part, adapter, rows, ranks in self._blocks():
+            gradient = None if low is None else low.gradient
+            if gradient is None or gradient.a_RI is None or gradient.b_OR is None:
+                found += [None, None]
+                continue
+            a_RI = gradient.a_RI[ranks]
+            b_OR = part.given_back(gradient.b_OR[rows, ranks]) * adapter.scale
+            found += [a_RI.clone() if self.norm is None else a_RI * self._columns(), b_OR]
+        return found
+
+    def _blocks(self) -> list[tuple[Part, Adapter, slice, slice]]:
+        """Each part that has an adapter with its rows of the folded matrix and its share of the ranks."""
+        found = []
+        row = rank = 0
+        for part in self.parts:
+            rows = slice(row, row + part.layer.weight.shape[0])
+            row = rows.stop
+            if part.layer.adapter is not None:
+                ranks = slice(rank, rank + part.layer.adapter.a_RI.shape[0])
+                rank = ranks.stop
+                found.append((part, part.layer.adapter, rows, ranks))
+        return found
+
+    @torch.no_grad()
+    def unfold(self, gradient: Gradient | None) -> list[Tensor | None]:
         """The gradients of `parameters`, in their order."""
-        if gradient.weight_OI is None:
+        if gradient is None or gradient.weight_OI is None:
             return [None] * len(self.parameters)
         if self.bare:
             return [gradient.weight_OI]
@@ -146,7 +250,7 @@ class Projections:
 class Part:
     """A linear layer in a folded matrix: in which order its rows stand there, and scaled by what."""
 
-    def __init__(self, layer: nn.Linear, pairs: int = 0, scale: float = 1.0) -> None:
+    def __init__(self, layer: Linear, pairs: int = 0, scale: float = 1.0) -> None:
         self.layer, self.scale = layer, scale
         # Rows of rotary pairs (i, i + pairs/2) of every head of `pairs` entries become adjacent.
         self.order = _pair_order(layer, pairs) if pairs else None
@@ -170,7 +274,7 @@ class RowOrder:
     backwards: Tensor
 
 
-def _pair_order(layer: nn.Linear, head_dim: int) -> RowOrder:
+def _pair_order(layer: Linear, head_dim: int) -> RowOrder:
     rows, device = layer.weight.shape[0], layer.weight.device
     forwards = torch.arange(rows, device=device).view(-1, 2, head_dim // 2).transpose(1, 2).flatten()
     return RowOrder(forwards, forwards.argsort())
@@ -214,21 +318,61 @@ class FoldedLayer:
         return [self.qkv, self.o, self.gate_up, self.down]
 
 
-class FoldedWeights:
-    """A trunk's folded weights, folded again only when a parameter has changed."""
+class FoldedBase:
+    """A trunk's own weights, folded again only when one has changed; one for all trunks that share them."""
 
-    def __init__(self, architecture: Architecture) -> None:
-        self.layers = [LayerProjections.of(layer, architecture.head_dim) for layer in architecture.layers]
-        self.parameters = [p for layer in self.layers for part in layer.all for p in part.parameters]
+    def __init__(self, layers: list[LayerProjections]) -> None:
+        self.layers = layers
+        self.parameters = [p for layer in layers for part in layer.all for p in part.parameters]
         self._made_from: list[tuple[int, int]] = []
         self._folded: list[FoldedLayer] = []
 
     def current(self) -> list[FoldedLayer]:
-        state = [(p.data_ptr(), p._version) for p in self.parameters]
+        state = _state(self.parameters)
         if state != self._made_from:
             self._folded = [FoldedLayer(*(part.fold() for part in layer.all)) for layer in self.layers]
             self._made_from = state
         return self._folded
+
+
+# By the identities of their weights, which a base keeps alive as long as it is here itself.
+_BASES: WeakValueDictionary[tuple[int, ...], FoldedBase] = WeakValueDictionary()
+
+
+def _base_of(layers: list[LayerProjections]) -> FoldedBase:
+    base = FoldedBase(layers)
+    return _BASES.setdefault(tuple(id(p) for p in base.parameters), base)
+
+
+def _state(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
+    return [(p.data_ptr(), p._version) for p in parameters]
+
+
+class FoldedWeights:
+    """A trunk's folded weights: the base's, and the trunk's own adapters beside them."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.layers = [LayerProjections.of(layer, architecture.head_dim) for layer in architecture.layers]
+        self.base = _base_of(self.layers)
+        self.adapters = [p for layer in self.layers for part in layer.all for p in part.low_parameters]
+        self.parameters = [
+            p for layer in self.layers for part in layer.all for p in (*part.parameters, *part.low_parameters)
+        ]
+        self._made_from: list[tuple[int, int]] = []
+        self._low: list[list[FoldedLow | None]] = []
+
+    def current(self) -> list[FoldedLayer]:
+        base = self.base.current()
+        if not self.adapters:
+            return base
+        state = _state(self.adapters)
+        if state != self._made_from:
+            self._low = [[part.fold_low() for part in layer.all] for layer in self.layers]
+            self._made_from = state
+        return [
+            FoldedLayer(*(Folded(f.weight_OI, f.bias_O, None, low) for f, low in zip(layer.all, lows, strict=True)))
+            for layer, lows in zip(base, self._low, strict=True)
+        ]
 
     def for_gradients(self) -> tuple[list[FoldedLayer], Tensor]:
         """Folded weights whose gradients go back to the parameters, and the anchor that makes autograd do it.
@@ -237,9 +381,17 @@ class FoldedWeights:
         when every matrix has its whole gradient.
         """
         fresh = [
-            FoldedLayer(*(Folded(f.weight_OI, f.bias_O, Gradient()) for f in layer.all)) for layer in self.current()
+            FoldedLayer(*(_learning(part, f) for part, f in zip(layer.all, folded.all, strict=True)))
+            for layer, folded in zip(self.layers, self.current(), strict=True)
         ]
         return fresh, _Unfold.apply(self.layers, fresh, *self.parameters)  # type: ignore[no-untyped-call]
+
+
+def _learning(part: Projections, folded: Folded) -> Folded:
+    """A folded matrix with room for the gradients of what learns in it."""
+    learns = any(p.requires_grad for p in part.parameters)
+    low = None if folded.low is None else FoldedLow(folded.low.a_RI, folded.low.b_OR, LowGradient())
+    return Folded(folded.weight_OI, folded.bias_O, Gradient() if learns else None, low)
 
 
 class _Unfold(Function):
@@ -256,4 +408,5 @@ class _Unfold(Function):
         for layer, folded in zip(ctx.layers, ctx.folded, strict=True):
             for part, matrix in zip(layer.all, folded.all, strict=True):
                 found += part.unfold(matrix.gradient)
+                found += part.unfold_low(matrix.low)
         return (None, None, *found)

@@ -8,6 +8,8 @@ Shapes: S tokens, N read-outs, I hidden, E a head's entries of all heads, C comp
 
 from __future__ import annotations
 
+import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from holdfast.models.fast.architecture import Architecture, read_architecture
 from holdfast.models.fast.attention import Attend, Heads, Layout
-from holdfast.models.fast.blocks import AddLinear, Embed, GatedUnit, Norm, NormLinear
+from holdfast.models.fast.blocks import AddLinear, Again, Embed, GatedUnit, Norm, NormLinear
 from holdfast.models.fast.folding import Folded, FoldedLayer, FoldedWeights
 from holdfast.models.fast.packing import Packed
 
@@ -27,8 +29,8 @@ CHUNK = 2048
 class FastTrunk:
     """The fast path of one trunk. Holds no weights of its own."""
 
-    def __init__(self, architecture: Architecture) -> None:
-        self.architecture = architecture
+    def __init__(self, architecture: Architecture, checkpointing: bool = False) -> None:
+        self.architecture, self.checkpointing = architecture, checkpointing
         self.weights = FoldedWeights(architecture)
         a = architecture
         self.beside = Heads(a.q_heads, a.kv_heads, a.head_dim, a.heads, a.heads, a.q_heads)
@@ -36,13 +38,20 @@ class FastTrunk:
         self._turns_TC = torch.empty(0)
         self._floor = torch.tensor((a.width * a.eps) ** 0.5)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> FastTrunk:
+        # Anew from the copied modules: folded weights that are still shared stay shared, others are not copied.
+        return FastTrunk(copy.deepcopy(self.architecture, memo), self.checkpointing)
+
     @classmethod
-    def of(cls, trunk: Any) -> FastTrunk | None:
-        """The fast path of a transformers trunk, or None where only the plain path is sure to be right."""
+    def of(cls, trunk: Any, checkpointing: bool = False) -> FastTrunk | None:
+        """The fast path of a transformers trunk, or None where only the plain path is sure to be right.
+
+        With `checkpointing` a pass with gradients keeps what goes into each layer, and nothing of its inside.
+        """
         architecture = read_architecture(trunk)
         if architecture is None:
             return None
-        fast = cls(architecture)
+        fast = cls(architecture, checkpointing)
         return fast if fast._agrees_with(trunk) else None
 
     @torch.no_grad()
@@ -97,12 +106,18 @@ class FastTrunk:
         turns_SC = self.turns(max(packed.lengths)).index_select(0, packed.positions_S)
         x_SI = Embed.apply(a.embedding, packed.ids_S, a.padding, anchor)  # type: ignore[no-untyped-call]
         beside = self.layout(packed, self.beside)
+        again = self.checkpointing and torch.is_grad_enabled()
         for layer in layers[:-1]:
-            qkv_SE = NormLinear.apply(x_SI, layer.qkv, self.floor)  # type: ignore[no-untyped-call]
-            answers_SE = Attend.apply(None, qkv_SE, beside, turns_SC, turns_SC)  # type: ignore[no-untyped-call]
-            x_SI = self._after_attention(x_SI, answers_SE, layer)
+            step = partial(self._layer, layer=layer, beside=beside, turns_SC=turns_SC)
+            x_SI = Again.apply(x_SI, step) if again else step(x_SI)  # type: ignore[no-untyped-call]
         x_NI = self._last(x_SI, layers[-1], packed, turns_SC)
         return Norm.apply(x_NI, a.norm, self.floor)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _layer(self, x_SI: Tensor, layer: FoldedLayer, beside: Layout, turns_SC: Tensor) -> Tensor:
+        """One layer in which every token asks, into x's memory."""
+        qkv_SE = NormLinear.apply(x_SI, layer.qkv, self.floor)  # type: ignore[no-untyped-call]
+        answers_SE = Attend.apply(None, qkv_SE, beside, turns_SC, turns_SC)  # type: ignore[no-untyped-call]
+        return self._after_attention(x_SI, answers_SE, layer)
 
     def _after_attention(self, x: Tensor, answers: Tensor, layer: FoldedLayer) -> Tensor:
         x = AddLinear.apply(x, answers, layer.o)  # type: ignore[no-untyped-call]
