@@ -221,11 +221,12 @@ def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (gzip.compress(P[0].encode()), "is gzip; unpack it with gunzip"),
+        (gzip.compress(P[0].encode(), mtime=0), "is gzip; unpack it with gunzip"),
         ("\n".join(P).encode("utf-16"), "is UTF-16; save it as UTF-8"),
         (b"PAR1....", "is Parquet; name it .parquet"),
         (b"PK\x03\x04", "is a zip archive"),
     ],
+    ids=["gzip", "utf-16", "parquet", "zip"],
 )
 def test_something_else_under_the_name_of_jsonl(raw: bytes, says: str, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
