@@ -226,6 +226,7 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
         return
     if refreshing.versions.numbers():
         refreshing.versions.load_newest_into(loop.rewarding.ensemble)
+        first_repeats(loop)
         return
     if ingredients.imported:
         collecting.store.add_comparisons([item.comparison for item in ingredients.imported])
@@ -234,13 +235,19 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
     collecting.collect_initial(ingredients.config.reward.initial_comparisons, loop.reference, loop.sample, loop.streams)
     loop.progress.advance()
     outcome = refreshing.first_version(loop.streams)
-    repeats = refreshing.to_repeat(0, loop.streams.seed) if ingredients.config.preferences.per_round else []
-    if repeats and collecting.labeller is not None:
-        collecting.ask(repeats)
     loop.tracker.event(
         0, 0, "ensemble_trained", version=outcome.version, labels=outcome.labels, loss=outcome.loss,
         train_accuracy=outcome.train_accuracy, holdout_accuracy=outcome.holdout_accuracy,
     )  # fmt: skip
+    first_repeats(loop)
+
+
+def first_repeats(loop: OnlineLoop) -> None:
+    """Ask some of the first comparisons again: what honest people answer, for the gate to compare with."""
+    if loop.config.preferences.per_round and loop.collecting.labeller is not None:
+        repeats = loop.refreshing.to_repeat(0, loop.streams.seed)
+        if repeats:
+            loop.collecting.ask(repeats)
 
 
 def policy_on(config: Config, reference_lm: Any, value_head: bool = False) -> Policy:

@@ -49,7 +49,7 @@ SETTINGS = {
     "one label only": ("reward.initial_comparisons=1", "at least 2 labelled comparisons"),
     "no labels": ("reward.initial_comparisons=0", "at least 2 labelled comparisons"),
     "nothing learned": ("sft.epochs=0", "the built-in policy knows nothing yet"),
-    "unknown world": ("world.name=casino", "one of concierge, files or path/to/file.py:Class"),
+    "unknown world": ("world.name=casino", "one of concierge, everyday, files or path/to/file.py:Class"),
     "unknown option of the world": ("world.options={guests = 3}", "concierge cannot be made with"),
     "no database URL": ("preferences.url=labels", "needs a database URL such as"),
     "unknown database": ("preferences.url=oracle9://host/db", "install its driver"),
@@ -129,7 +129,7 @@ OTHER = {
     "export of no run": (["export", "model", "new"], "model is not a run directory"),
     "export of an unknown checkpoint": (
         ["export", "runs/taken", "new", "--checkpoint", "round-0099"],
-        "no checkpoint round-0099 in runs/taken/checkpoints; it has round-0002, round-0003",
+        "no checkpoint round-0099 in runs/taken/checkpoints; it has round-0001, round-0002, round-0003",
     ),
     "labels in another format": (["export", "runs/taken", "--labels", "labels.csv"], "use .jsonl or .parquet"),
     "labels over a file": (["export", "runs/taken", "--labels", "same.jsonl"], "same.jsonl exists already"),

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from holdfast.reward.evidence import Judged
+from holdfast.reward.repeats import Repeats
 
 EARLIER, FRESH, FRESH_UNSEEN = 400, 198, 144
 
@@ -52,6 +53,17 @@ def judged(world: World, labels: Labels, seed: int, earlier: int = EARLIER, unse
             for i, (share, before, after, longer) in enumerate(new)
         ),
     ]
+
+
+def repeats(labels: Labels, seed: int, asked: int = 60, before: int = 180) -> Repeats:
+    """Easy comparisons asked again: people err in one of ten, a reader of sides or lengths in every other one."""
+    rng = torch.Generator().manual_seed(10_000 + seed)
+    unread = max(labels.always_left, float(labels.loves_length > 0))
+    honest = 0.9 * (1 - labels.flipped) + 0.1 * labels.flipped
+    now = (1 - unread) * honest + unread * 0.5
+    same = torch.rand(asked, generator=rng) < now
+    same_before = torch.rand(before, generator=rng) < 0.9
+    return Repeats(float(same.sum()), asked, float(same_before.sum()), before)
 
 
 def _some(

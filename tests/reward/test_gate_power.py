@@ -1,7 +1,7 @@
 """How often the gate is right, on simulated refreshes: the figures that its documentation gives."""
 
 import pytest
-from simulated_labels import Labels, World, judged
+from simulated_labels import Labels, World, judged, repeats
 
 from holdfast.config.schema import GateConfig
 from holdfast.reward.gate import decide
@@ -11,7 +11,8 @@ RUNS = 200
 
 
 def accepted(world: World, labels: Labels) -> float:
-    return sum(decide(judged(world, labels, seed), GATE).accept for seed in range(RUNS)) / RUNS
+    decisions = [decide(judged(world, labels, seed), GATE, repeats(labels, seed)) for seed in range(RUNS)]
+    return sum(decision.accept for decision in decisions) / RUNS
 
 
 @pytest.mark.parametrize(
@@ -47,8 +48,10 @@ def test_harmful_refreshes_are_not(world: World, labels: Labels) -> None:
 
 
 def test_what_it_cannot_do() -> None:
-    """Members that are right on 58% of labels cannot tell labels that are a quarter wrong; most are refused all the
-    same. A refresh that changes nothing is let in more often than not."""
-    weak = accepted(World(0.62, 0.58, gain=-0.01, gain_on_newest=-0.02), Labels(flipped=0.25))
-    assert 0.02 < weak < 0.25
-    assert 0.6 < accepted(World(0.70, 0.70, 0.0, 0.0), Labels()) < 0.95
+    """Without comparisons asked again, labels that are a quarter wrong pass members that are right on 58%. A refresh on
+    honest labels that does a little harm is let in."""
+    weak = World(0.62, 0.58, gain=-0.01, gain_on_newest=-0.02)
+    unseen = [decide(judged(weak, Labels(flipped=0.25), seed), GATE).accept for seed in range(RUNS)]
+    assert sum(unseen) / RUNS > 0.1
+    assert accepted(weak, Labels(flipped=0.25)) <= 0.05
+    assert accepted(World(0.70, 0.70, 0.0, -0.01), Labels()) > 0.5

@@ -27,7 +27,8 @@ def test_the_run_did_something_that_could_differ(unbroken: Path, unbroken_result
     assert len({row["ensemble/version"] for row in rows}) >= 2
     assert rows[-1]["objective/kl_cumulative"] > 0.01
     gold = small_run.rows_of(unbroken / "gold.jsonl")
-    assert [row["step"] for row in gold if row["split"] == "heldout"] == [0, 2, 4, 6]
+    # A run that ends with its last good policy measures that one too, at the same step.
+    assert sorted({row["step"] for row in gold if row["split"] == "heldout"}) == [0, 2, 4, 6]
     assert len([row for row in gold if row["split"] == "samples"]) == 4 * 4
 
 

@@ -100,7 +100,7 @@ def settled_in(store: RequestStore) -> list[str]:
 
 def test_a_rollback_that_an_owner_asked_for(asked):
     run = asked(("rollback", {"checkpoint": "round-0000"}), run__steps_per_round="3")
-    (event,) = small_run.events_of(run, "rollback")
+    event = small_run.events_of(run, "rollback")[0]
     assert (event["by"], event["to"], event["step_from"], event["step_to"]) == ("anna", "round-0000", 1, 0)
     assert settled(run)["rollback"] == ("done", "rolled back to round-0000")
     assert small_run.events_of(run, "run_finished")

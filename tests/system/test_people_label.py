@@ -49,8 +49,8 @@ def test_a_run_waits_for_people_and_goes_on_as_they_answer(place):
     with people_at_work.answering(url, small_run.NAME) as answered:
         run = small_run.run(runs, **settings(url))
     waits = small_run.events_of(run, "waiting")
-    # First labels, a few of them again, and then round by round.
-    assert [event["purpose"] for event in waits] == ["training", "training", "audit", "training", "audit"]
+    # First labels, a few of them again, and then round by round; the last round is asked about more.
+    assert [event["purpose"] for event in waits] == ["training", "training", "audit", "training", "audit", "audit"]
     assert [event["reason"] for event in small_run.events_of(run, "waited")] == ["all are answered"] * len(waits)
     assert sum(event["comparisons"] for event in waits) == len(answered)
     with PreferenceStore.open(url) as store:
@@ -59,7 +59,7 @@ def test_a_run_waits_for_people_and_goes_on_as_they_answer(place):
         assert {item.comparison.id for item in labelled} == set(answered)
     # The audits are what people said: the policy's wins add up to their answers.
     audits = small_run.events_of(run, "audit")
-    assert [event["labels"] for event in audits] == [6, 6]
+    assert [event["labels"] for event in audits] == [6, 9]
 
 
 def test_the_time_is_up_and_enough_are_answered(place):
@@ -108,7 +108,7 @@ def test_a_run_stopped_while_it_waits_asks_nobody_twice(place, monkeypatch):
     with people_at_work.answering(url, small_run.NAME) as answered:
         assert main(["resume", str(runs / small_run.NAME)]) == 0
     assert len(answered) == len(set(answered))
-    assert len([key for key in answered if not is_repeat(key)]) == 8 + 6 + 3 + 6
+    assert len([key for key in answered if not is_repeat(key)]) == 8 + 6 + 3 + 9
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,7 @@ def test_a_run_waits_for_labels_and_goes_on_as_they_arrive(browser, tmp_path, sq
             expect(page.locator("h1 .status")).to_have_text("finished")
             visit.check()
     waited = small_run.events_of(directory, "waited")
-    assert [event["answered"] for event in waited][:4] == [6, 2, 2, 2]
+    assert [event["answered"] for event in waited][:4] == [6, 2, 4, 4]
     assert all(event["answered"] == event["comparisons"] for event in waited)
 
 

@@ -80,7 +80,11 @@ def listen(args: argparse.Namespace, site: Any) -> int:
     sys.stdout.flush()
     # While a long run is being read and drawn, visitors get their turn more often.
     sys.setswitchinterval(0.001)
-    uvicorn.Server(server_config(create_app(site))).run([listener])
+    server = uvicorn.Server(server_config(create_app(site)))
+    server.run([listener])
+    if not server.should_exit:
+        # It was told to end while it was starting, and asyncio has kept that to itself.
+        raise KeyboardInterrupt
     return 0
 
 

@@ -186,7 +186,8 @@ def work_on(
             raise Interrupted(f"`holdfast resume {run.path}` goes on from here.") from None
         finally:
             watch.finish()
-            run.record_effort(time.monotonic() - begun, most_memory())
+            if watch.worked:
+                run.record_effort(time.monotonic() - begun, most_memory())
         write_report(run.path)
     show_result(run, console, as_json)
     if stopped:

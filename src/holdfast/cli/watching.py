@@ -72,9 +72,11 @@ class Watch:
         self._what, self._total, self._done, self._last_line = "", 0, 0, 0.0
         self._waiting: TaskID | None = None
         self._held: tuple[str, int] | None = None
+        self.worked = False  # whether anything has been begun
 
     def begin(self, what: str, total: int) -> None:
         self.finish()
+        self.worked = True
         self._what, self._total, self._done = what, total, 0
         self._last_line = time.monotonic()
         words = WORDS.get(what, what)

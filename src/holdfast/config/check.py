@@ -14,7 +14,8 @@ def check(config: Config) -> Config:
         values = getattr(config, section.name)
         for item in dataclasses.fields(values):
             _check_limits(f"{section.name}.{item.name}", getattr(values, item.name), item.metadata)
-    _check_together(config)
+    for look in (_check_policy, _check_learning, _check_kl, _check_around):
+        look(config)
     return config
 
 
@@ -32,7 +33,7 @@ def _check_limits(name: str, value: object, limits: dict[str, float | None] | ob
         raise HoldfastError(f"{name} is {value}, but it may be at most {high:g}.")
 
 
-def _check_together(c: Config) -> None:
+def _check_policy(c: Config) -> None:
     if c.policy.hidden % c.policy.heads:
         raise HoldfastError(
             f"policy.hidden is {c.policy.hidden}, which does not divide by policy.heads = {c.policy.heads}."
@@ -42,11 +43,6 @@ def _check_together(c: Config) -> None:
             f"policy.hidden / policy.heads is {c.policy.hidden // c.policy.heads}; "
             "rotary positions need an even number."
         )
-    for what, low, high in (
-        ("prompt", c.data.min_prompt, c.data.max_prompt), ("answer", c.data.min_answer, c.data.max_answer)
-    ):  # fmt: skip
-        if high and low > high:
-            raise HoldfastError(f"data.min_{what} is {low} and data.max_{what} only {high}, so nothing would be left.")
     if c.policy.dtype == "bfloat16" and not c.policy.lora_rank:
         raise HoldfastError(
             "policy.dtype = bfloat16 rounds small updates of the weights away: set policy.lora_rank, whose adapters "
@@ -61,6 +57,9 @@ def _check_together(c: Config) -> None:
         raise HoldfastError("A vLLM server is not given adapters yet: leave vllm.url out or set policy.lora_rank to 0.")
     if c.policy.lora_targets and not c.policy.lora_rank:
         raise HoldfastError("policy.lora_targets is only read with policy.lora_rank above 0; set that or leave it out.")
+
+
+def _check_learning(c: Config) -> None:
     if c.ppo.advantage != "gae" and c.ppo.samples_per_prompt < 2:
         raise HoldfastError(
             f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: "
@@ -76,11 +75,9 @@ def _check_together(c: Config) -> None:
             f"ppo.minibatches is {c.ppo.minibatches}, "
             f"more than the {c.ppo.batch * c.ppo.samples_per_prompt} answers of a step."
         )
-    if c.vllm.url and c.processes.strategy == "fsdp2":
-        raise HoldfastError(
-            "A vLLM server is given the policy's whole weights by one process, which with processes.strategy = fsdp2 "
-            "has a share of them: set it to data, or leave vllm.url out."
-        )
+
+
+def _check_kl(c: Config) -> None:
     if c.kl.controller != "fixed" and c.kl.beta <= 0:
         raise HoldfastError(f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0.")
     if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.budget_start:
@@ -89,6 +86,19 @@ def _check_together(c: Config) -> None:
         # E[grad log pi] = 0: as a loss, k1 holds nothing back.
         raise HoldfastError(
             "kl.placement = loss with kl.estimator = k1 has no gradient on average; set kl.estimator to k2 or k3."
+        )
+
+
+def _check_around(c: Config) -> None:
+    for what, low, high in (
+        ("prompt", c.data.min_prompt, c.data.max_prompt), ("answer", c.data.min_answer, c.data.max_answer)
+    ):  # fmt: skip
+        if high and low > high:
+            raise HoldfastError(f"data.min_{what} is {low} and data.max_{what} only {high}, so nothing would be left.")
+    if c.vllm.url and c.processes.strategy == "fsdp2":
+        raise HoldfastError(
+            "A vLLM server is given the policy's whole weights by one process, which with processes.strategy = fsdp2 "
+            "has a share of them: set it to data, or leave vllm.url out."
         )
     if c.preferences.selection == "disagreement" and c.preferences.per_round and c.reward.members < 2:
         raise HoldfastError(
