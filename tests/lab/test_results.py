@@ -88,7 +88,7 @@ def test_a_slip_is_found_before_anything_runs(tmp_path: Path) -> None:
     chosen = EFFICACY.chosen(only=["keywords"])
     for settings, sentence in (
         (("kl.betta=1",), "did you mean beta"),
-        (("world.name=casino",), "one of concierge, files"),
+        (("world.name=casino",), "one of concierge, everyday, files"),
         (("world.labeller=gone.py:Judge",), "does not exist"),
     ):
         with pytest.raises(HoldfastError, match=sentence):

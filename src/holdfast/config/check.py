@@ -14,6 +14,7 @@ def check(config: Config) -> Config:
         values = getattr(config, section.name)
         for item in dataclasses.fields(values):
             _check_limits(f"{section.name}.{item.name}", getattr(values, item.name), item.metadata)
+    _check_policy(config)
     _check_together(config)
     return config
 
@@ -32,7 +33,7 @@ def _check_limits(name: str, value: object, limits: dict[str, float | None] | ob
         raise HoldfastError(f"{name} is {value}, but it may be at most {high:g}.")
 
 
-def _check_together(c: Config) -> None:
+def _check_policy(c: Config) -> None:
     if c.policy.hidden % c.policy.heads:
         raise HoldfastError(
             f"policy.hidden is {c.policy.hidden}, which does not divide by policy.heads = {c.policy.heads}."
@@ -42,11 +43,6 @@ def _check_together(c: Config) -> None:
             f"policy.hidden / policy.heads is {c.policy.hidden // c.policy.heads}; "
             "rotary positions need an even number."
         )
-    for what, low, high in (
-        ("prompt", c.data.min_prompt, c.data.max_prompt), ("answer", c.data.min_answer, c.data.max_answer)
-    ):  # fmt: skip
-        if high and low > high:
-            raise HoldfastError(f"data.min_{what} is {low} and data.max_{what} only {high}, so nothing would be left.")
     if c.policy.dtype == "bfloat16" and not c.policy.lora_rank:
         raise HoldfastError(
             "policy.dtype = bfloat16 rounds small updates of the weights away: set policy.lora_rank, whose adapters "
@@ -61,6 +57,14 @@ def _check_together(c: Config) -> None:
         raise HoldfastError("A vLLM server is not given adapters yet: leave vllm.url out or set policy.lora_rank to 0.")
     if c.policy.lora_targets and not c.policy.lora_rank:
         raise HoldfastError("policy.lora_targets is only read with policy.lora_rank above 0; set that or leave it out.")
+
+
+def _check_together(c: Config) -> None:
+    for what, low, high in (
+        ("prompt", c.data.min_prompt, c.data.max_prompt), ("answer", c.data.min_answer, c.data.max_answer)
+    ):  # fmt: skip
+        if high and low > high:
+            raise HoldfastError(f"data.min_{what} is {low} and data.max_{what} only {high}, so nothing would be left.")
     if c.ppo.advantage != "gae" and c.ppo.samples_per_prompt < 2:
         raise HoldfastError(
             f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: "
