@@ -325,8 +325,8 @@ def test_a_run_waits_for_labels_and_goes_on_as_they_arrive(browser, tmp_path, sq
     runs = tmp_path / "runs"
     settings = {
         **people_at_work.SETTINGS, "preferences__url": sqlite_url, "reward__initial_comparisons": "6",
-        "preferences__per_round": "2", "audit__pairs": "2", "audit__suspicious_pairs": "2", "run__rounds": "2",
-        "run__steps_per_round": "2",
+        "preferences__per_round": "2", "audit__pairs": "2", "audit__suspicious_pairs": "2", "gate__repeats": "0",
+        "run__rounds": "2", "run__steps_per_round": "2",
     }  # fmt: skip
     with Run(runs, **settings) as run:
         directory = runs / small_run.NAME
@@ -349,7 +349,7 @@ def test_a_run_waits_for_labels_and_goes_on_as_they_arrive(browser, tmp_path, sq
             expect(page.locator("h1 .status")).to_have_text("finished")
             visit.check()
     waited = small_run.events_of(directory, "waited")
-    assert [event["answered"] for event in waited][:4] == [6, 2, 4, 4]
+    assert [event["answered"] for event in waited][:4] == [6, 4, 2, 4]
     assert all(event["answered"] == event["comparisons"] for event in waited)
 
 
