@@ -248,6 +248,7 @@ def first_repeats(loop: OnlineLoop) -> None:
         repeats = loop.refreshing.to_repeat(0, loop.streams.seed)
         if repeats:
             loop.collecting.ask(repeats)
+            loop.tracker.event(0, 0, "labels_repeated", repeats=len(repeats))
 
 
 def policy_on(config: Config, reference_lm: Any, value_head: bool = False) -> Policy:

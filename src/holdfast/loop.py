@@ -226,7 +226,7 @@ class OnlineLoop:
         repeats = self.refreshing.to_repeat(round, self.streams.seed) if self.config.preferences.per_round else []
         collected = self.collecting.collect(round, self.policy, self.sample, self.streams, more, repeats)
         if collected:
-            self.event("labels_collected", comparisons=collected, labels=collected)
+            self.event("labels_collected", comparisons=collected, labels=collected, repeats=len(repeats))
 
     def refresh_if_due(self) -> None:
         """Fine-tune the ensemble where a trigger says so and no freeze forbids it."""

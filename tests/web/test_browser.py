@@ -349,7 +349,8 @@ def test_a_run_waits_for_labels_and_goes_on_as_they_arrive(browser, tmp_path, sq
             expect(page.locator("h1 .status")).to_have_text("finished")
             visit.check()
     waited = small_run.events_of(directory, "waited")
-    assert [event["answered"] for event in waited][:4] == [6, 4, 2, 4]
+    # First labels, an audit, a round's labels; what the next audits ask for depends on the answers.
+    assert [event["answered"] for event in waited][:3] == [6, 4, 2]
     assert all(event["answered"] == event["comparisons"] for event in waited)
 
 

@@ -301,7 +301,8 @@ def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
             claimed = "" if rate.claimed is None else f"; the ensemble claims {share(rate.claimed)}"
             found.append((label, f"{share(rate.rate)} ({', '.join(note for note in notes if note)}){claimed}"))
     left = "" if guard.audit_labels_left is None else f"; {guard.audit_labels_left:,} left for audits"
-    found.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{left}"))
+    again = f" and {guard.repeats:,} asked again" if guard.repeats else ""
+    found.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}"))
     return found
 
 

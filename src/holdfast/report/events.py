@@ -48,7 +48,17 @@ def refused_events(run: RunData) -> list[EventRow]:
 
 
 _MINOR = frozenset(
-    {"baselines", "waiting", "waited", "labels_collected", "refresh_skipped", "round_finished", "audit", "gate"}
+    {
+        "baselines",
+        "labels_repeated",
+        "waiting",
+        "waited",
+        "labels_collected",
+        "refresh_skipped",
+        "round_finished",
+        "audit",
+        "gate",
+    }
 )
 _ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "interrupted", "rollback", "stopped", "squeezing"})
 _VERDICTS = {"healthy": "minor", "hacking": "alarm"}
@@ -141,6 +151,11 @@ def _labels(event: EventRow) -> str:
     labels, comparisons = event.number("labels"), event.number("comparisons")
     got = counted(int(labels), "label") if labels is not None else "Labels"
     return f"{got} collected" + (f" on {counted(int(comparisons), 'comparison')}." if comparisons else ".")
+
+
+def _repeated(event: EventRow) -> str:
+    repeats = event.number("repeats")
+    return f"{counted(int(repeats or 0), 'easy comparison')} asked again, for the gate to compare with."
 
 
 def _comparisons(event: EventRow) -> str:
@@ -237,6 +252,7 @@ _SENTENCES: dict[str, Callable[[EventRow], str]] = {
     "sft_finished": _sft,
     "ensemble_trained": lambda event: f"Reward ensemble{_version(event)} trained{_lead(event)}.",
     "labels_collected": _labels,
+    "labels_repeated": _repeated,
     "refresh": _refresh,
     "refresh_skipped": lambda event: f"No refresh this time{_because(event)}.",
     "gate": _gate,

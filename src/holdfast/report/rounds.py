@@ -102,6 +102,7 @@ class Summary:
     anchor: Rate | None
     audit_labels: int
     audit_labels_left: int | None
+    repeats: int
     labels: int
 
 
@@ -116,7 +117,10 @@ def summary(run: RunData) -> Summary | None:
     left = [number for event in audits if (number := event.number("labels_left")) is not None]
     audited = _total(audits, "labels")
     first = [event for event in run.events if event.kind == "ensemble_trained"][-1:]
-    bought = _total(first, "labels") + _total([e for e in run.events if e.kind == "labels_collected"], "labels")
+    collected = [event for event in run.events if event.kind == "labels_collected"]
+    # Those of an attempt that was cut were asked once.
+    repeats = _total(collected + [e for e in run.events if e.kind == "labels_repeated"][-1:], "repeats")
+    bought = _total(first, "labels") + _total(collected, "labels") + repeats
     return Summary(
         verdict=lines.text(verdicts[-1].fields.get("level")) if verdicts else "",
         sentence=lines.text(verdicts[-1].fields.get("sentence")) if verdicts else "",
@@ -125,6 +129,7 @@ def summary(run: RunData) -> Summary | None:
         anchor=anchors[-1] if anchors else None,
         audit_labels=audited,
         audit_labels_left=int(left[-1]) if left else None,
+        repeats=repeats,
         labels=audited + bought + sum(_adversarial(event) for event in run.events if event.kind == "action"),
     )
 
