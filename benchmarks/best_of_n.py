@@ -8,8 +8,6 @@ python benchmarks/best_of_n.py         writes benchmarks/results/best_of_n.json 
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +25,7 @@ from holdfast.lab.trial import Job, Trial, run_trial
 from holdfast.report.charts import ChartSpec, Series
 from holdfast.rundir import RunDirectory
 from holdfast.worlds.loading import load_world
-from kept import keep, keep_figure
+from kept import keep, keep_figure, seeds_and_runs
 
 SETTINGS = (
     "world.label_noise=0.25", "reward.members=5", "reward.aggregation=mean", "kl.controller=fixed", "kl.beta=0.0",
@@ -138,13 +136,7 @@ def charts(results: list[dict[str, Any]]) -> list[ChartSpec]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=1000)
-    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
-    args = parser.parse_args()
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
-    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-best-of-n-"))
+    seeds, runs = seeds_and_runs("best-of-n", __doc__)
     results = []
     for seed in seeds:
         results.append(measure(seed, runs))

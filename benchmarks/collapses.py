@@ -7,16 +7,13 @@ python benchmarks/collapses.py         writes benchmarks/results/collapses.json 
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 from statistics import fmean
 
 from holdfast.lab.running import run_trials
 from holdfast.lab.trial import Job, Trial, by_round
 from holdfast.report.charts import ChartSpec, Series
-from kept import keep, keep_figure
+from kept import keep, keep_figure, seeds_and_runs
 
 BARE = (
     "kl.controller=fixed", "kl.beta=0.0", "reward.members=1", "refresh.every_rounds=0", "preferences.per_round=0",
@@ -46,13 +43,7 @@ def fall(trial: Trial) -> dict[str, float | bool]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=1000)
-    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
-    args = parser.parse_args()
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
-    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-collapses-"))
+    seeds, runs = seeds_and_runs("collapses", __doc__)
     print("beta 0, one reward model of 1000 labels, no refresh, 80 steps")
     trials = run_trials([Job(BARE, seed, runs / f"bare-{seed}") for seed in seeds])
     falls = [fall(t) for t in trials]

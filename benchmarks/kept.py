@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +16,17 @@ from holdfast import __version__
 from holdfast.report.charts import ChartSpec, grid
 
 RESULTS = Path(__file__).parent / "results"
+
+
+def seeds_and_runs(name: str, words: str | None) -> tuple[range, Path]:
+    """What a benchmark over seeds is told on the command line: which ones, and where its runs are kept."""
+    parser = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
+    args = parser.parse_args()
+    runs = args.runs or Path(tempfile.mkdtemp(prefix=f"holdfast-{name}-"))
+    return range(args.first_seed, args.first_seed + args.seeds), runs
 
 
 def keep(name: str, result: Mapping[str, object]) -> None:

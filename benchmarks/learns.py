@@ -5,26 +5,17 @@ python benchmarks/learns.py            writes benchmarks/results/learns.json and
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 
 from holdfast.lab.running import run_trials
 from holdfast.lab.statistics import mean_interval
 from holdfast.lab.trial import Job, by_round
 from holdfast.report.charts import ChartSpec, Series
-from kept import keep, keep_figure
+from kept import keep, keep_figure, seeds_and_runs
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=1000)
-    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
-    args = parser.parse_args()
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
-    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-learns-"))
+    seeds, runs = seeds_and_runs("learns", __doc__)
     print("default run, gold on 200 held-out prompts")
     trials = run_trials([Job((), seed, runs / f"default-{seed}") for seed in seeds])
     gains = [t.heldout[-1] - t.heldout[0] for t in trials]

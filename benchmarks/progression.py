@@ -7,11 +7,9 @@ python benchmarks/progression.py       writes benchmarks/results/progression.jso
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +20,7 @@ from holdfast.lab.statistics import bootstrap
 from holdfast.report.charts import ChartSpec, Series
 from holdfast.report.data import ProbeRow, read_run
 from holdfast.report.probe_panels import side_by_side
-from kept import keep, keep_figure
+from kept import keep, keep_figure, seeds_and_runs
 
 STAGES = "sft,reward,ppo,dpo,dpo@sft"
 SHOWN = {"sft": "1-sft", "ppo": "3-ppo", "dpo": "5-dpo-2"}
@@ -99,13 +97,7 @@ def charts(stages: list[dict[str, Any]], probes: list[ProbeRow]) -> list[ChartSp
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=1000)
-    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
-    args = parser.parse_args()
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
-    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-progression-"))
+    seeds, runs = seeds_and_runs("progression", __doc__)
     ledgers = []
     for seed in seeds:
         ledgers.append(run_pipeline(seed, runs))

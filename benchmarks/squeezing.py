@@ -7,18 +7,15 @@ python benchmarks/squeezing.py         writes benchmarks/results/squeezing.json 
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from holdfast.lab.dpo_trial import DPOJob, DPOTrial, run_dpo_trial
 from holdfast.lab.statistics import bootstrap
 from holdfast.report.charts import ChartSpec, Series
-from kept import keep, keep_figure
+from kept import keep, keep_figure, seeds_and_runs
 
 SETTINGS = ("dpo.epochs=6", "dpo.lr=1e-4", "probes.prompts=128")
 ARMS = {"dpo": (), "both answers first": ("dpo.sft_both=4",)}
@@ -98,13 +95,7 @@ def changes(trials: Sequence[DPOTrial]) -> tuple[list[float], list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=1000)
-    parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
-    args = parser.parse_args()
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
-    runs = args.runs or Path(tempfile.mkdtemp(prefix="holdfast-squeezing-"))
+    seeds, runs = seeds_and_runs("squeezing", __doc__)
     trials: dict[str, list[DPOTrial]] = {arm: [] for arm in ARMS}
     for seed in seeds:
         for arm, settings in ARMS.items():

@@ -2,7 +2,7 @@
 
     make run                                       a run directory with a model and an ensemble: runs/concierge-0
     pip install "trl>=1.16"                        into the environment that Holdfast is in
-    python examples/trl_grpo.py runs/concierge-0   about two minutes on one core; writes runs/trl-grpo
+    python examples/trl_grpo.py runs/concierge-0   writes runs/trl-grpo
 
 With data of your own, `prompts` are your dataset, `model` is your model, and `labeller` is a function that is shown a
 prompt and two answers and says "a", "b" or "tie".

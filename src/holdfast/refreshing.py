@@ -232,7 +232,8 @@ class Refreshing:
         keys = [*ids, *(original_of(key) for key in ids)]
         share = {item.comparison.id: item.share_a for item in self.store.labelled_among(keys, self.answered.watermark)}
         both = [(share[original_of(key)], share[key]) for key in ids if key in share and original_of(key) in share]
-        return [as_before(first, again) for first, again in both]
+        # People may have changed their minds about the first one since; a tie says nothing.
+        return [as_before(first, again) for first, again in both if first != 0.5]
 
     def holdout_accuracy(self) -> float | None:
         """How often the present version agrees with held-out labels; None where there are none."""
