@@ -66,6 +66,7 @@ SETTINGS = {
     "refresh.epochs": "1",
     "refresh.lr": "0.001",
     "refresh.old_per_new": "2.0",
+    "refresh.comparisons": "0",
     "gate.use": "true",
     "guard.mode": "act",
     "guard.baseline_batches": "4",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Labelled comparisons whose answers tell the signals which words have been judged, and answers whose features do:
 # enough for stable figures, few enough to take no time.
-KNOWN_COMPARISONS = 1000
-KNOWN_ANSWERS = 400
+KNOWN_COMPARISONS = 500
+KNOWN_ANSWERS = 256
 
 
 def begin_guard(loop: OnlineLoop) -> None:

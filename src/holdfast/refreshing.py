@@ -181,7 +181,8 @@ class Refreshing:
         old, fresh = self.answered.old_and_fresh(*known)
         if not fresh:
             return None
-        replayed = draw_replay(old, round(self.config.old_per_new * len(fresh)), streams["refresh"])
+        wanted = max(round(self.config.old_per_new * len(fresh)), self.config.comparisons - len(fresh))
+        replayed = draw_replay(old, wanted, streams["refresh"])
         # Labels of later rounds are there when this round is done again; they must still be new to the next one.
         watermark = min(self.store.watermark(up_to_round), self.answered.watermark)
         pairs, news = self._pairs([*replayed, *fresh]), set(fresh)

@@ -59,7 +59,7 @@ def _refreshing(store: PreferenceStore, tmp_path: Path, holdout: float = 0.0, ol
     return Refreshing(
         Ensemble([RewardModel(trunk_of(lm), k) for k in range(2)], PAD, 4096),
         VersionStore(tmp_path / "rewards"), store, codec, toy_config(holdout=holdout, epochs=1, bootstrap="subsample"),
-        RefreshConfig(old_per_new=old_per_new, epochs=1), PROMPTS, RESPONSES, Silent(),
+        RefreshConfig(old_per_new=old_per_new, comparisons=0, epochs=1), PROMPTS, RESPONSES, Silent(),
         GateConfig(use=True, tolerance=0.05, level=0.1, failed="keep"),
     )  # fmt: skip
 
@@ -187,6 +187,21 @@ def test_the_watermark_of_a_given_ensemble_hides_nothing(
     _add(store, range(5), 2)
     assert refreshing.refresh(2, 5, Streams(0)) is not None
     assert _numbers(trained[0]) == list(range(5))
+
+
+@pytest.mark.parametrize(("new", "trains_on"), [(10, 40), (36, 54)])
+def test_older_comparisons_make_up_the_number_and_never_fall_below_their_share(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], new: int, trains_on: int
+) -> None:
+    _add(store, range(60), 0)
+    refreshing = _refreshing(store, tmp_path)
+    refreshing.config = RefreshConfig(comparisons=40, old_per_new=0.5, epochs=1)
+    refreshing.first_version(Streams(0))
+    _add(store, range(100, 100 + new), 2)
+    outcome = refreshing.refresh(2, 5, Streams(0))
+    assert outcome is not None
+    assert outcome.trained_on == trains_on
+    assert len([n for n in _numbers(trained[-1]) if n >= 100]) == new, "all that is new"
 
 
 def test_held_out_comparisons_never_train(store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]) -> None:
@@ -498,7 +513,7 @@ def test_labels_that_turn_round_are_refused_and_more_of_the_same_are_not(
     refreshing = _refreshing(store, tmp_path, holdout=0.2)
     refreshing.ensemble = toy_ensemble(3)
     refreshing.reward = toy_config(holdout=0.2, epochs=3, lr=1e-2, bootstrap="subsample")
-    refreshing.config = RefreshConfig(old_per_new=1.0, epochs=2, lr=1e-2, warmup_steps=2)
+    refreshing.config = RefreshConfig(old_per_new=1.0, comparisons=0, epochs=2, lr=1e-2, warmup_steps=2)
     _add_toys(store, 240, 0, honest=True)
     refreshing.first_version(Streams(0))
     assert (refreshing.holdout_accuracy() or 0.0) > 0.9

@@ -126,10 +126,11 @@ class RefreshConfig:
     on_plateau: bool = setting(False, "refresh when the reward has stopped rising")
     on_miscalibration: bool = setting(True, "refresh when an audit finds the ensemble's claims wrong")
     freeze: tuple[tuple[int, int], ...] = setting((), "spans of rounds [from, to] in which nothing is refreshed")
-    epochs: int = setting(2, "passes over the replay mix", low=1)
+    comparisons: int = setting(500, "what it trains on: all new comparisons, and older ones up to this many", low=0)
+    epochs: int = setting(1, "passes over them", low=1)
     lr: float = setting(5e-4, "peak learning rate of a refresh", above=0.0)
     warmup_steps: int = setting(5, "updates until the peak", low=0)
-    old_per_new: float = setting(1.0, "older labels replayed for each new one, over all policy generations", low=0.0)
+    old_per_new: float = setting(0.5, "older ones for each new one at the least, over all policy generations", low=0.0)
 
 
 @dataclass(frozen=True)

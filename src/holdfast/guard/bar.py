@@ -10,13 +10,14 @@ and always.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from holdfast.guard.sequential import SequentialTest
+from holdfast.guard.sequential import SHARES, Against, log_evidence, start_weight, weight_after
 
 # Played runs: the probability at the bar is then known to about half a percentage point.
 PLAYED = 2000
@@ -54,20 +55,33 @@ def _bar(false_alarm: float, rounds: int, pairs: int, most: int, way: TopUp) -> 
     topped_up = way(torch.minimum(anchor, pointed), pairs)
     anchor, pointed = (first + topped_up * tosses(most - pairs) for first in (anchor, pointed))
     asked = pairs + topped_up * (most - pairs)
-    rows = zip(reference, anchor, pointed, asked, strict=True)
-    highest = [_highest(rounds, pairs, *(row.tolist() for row in each)) for each in rows]
+    always = torch.full_like(asked, pairs)
+    evidence_PR = (
+        _evidence("reference", reference, always)
+        + _evidence("anchor", anchor, asked)
+        + _evidence("pointed", pointed, asked)
+    )
     # The smallest bar that no more than the allowed share of runs reaches.
-    return float(torch.tensor(highest, dtype=torch.float64).quantile(1.0 - false_alarm, interpolation="higher"))
+    highest_P = evidence_PR.max(1).values
+    return float(highest_P.quantile(1.0 - false_alarm, interpolation="higher"))
 
 
-def _highest(
-    rounds: int, pairs: int, reference: list[float], anchor: list[float], pointed: list[float], asked: list[float]
-) -> float:
-    test = SequentialTest(0.5, rounds)
-    highest = 0.0
-    for n in range(rounds):
-        test.record(n + 1, "reference", reference[n], pairs - reference[n])
-        test.record(n + 1, "anchor", anchor[n], asked[n] - anchor[n])
-        test.record(n + 1, "pointed", pointed[n], asked[n] - pointed[n])
-        highest = max(highest, test.evidence().value)
-    return highest
+def _evidence(against: Against, wins_PR: Tensor, asked_PR: Tensor) -> Tensor:
+    """evidence_PR after each round of many played runs, as `SequentialTest` has it for one."""
+    rounds = wins_PR.shape[1]
+    won_PR, lost_PR = wins_PR.cumsum(1), (asked_PR - wins_PR).cumsum(1)
+    total_PR = torch.tensor([weight_after(n, rounds) for n in range(1, rounds + 1)], dtype=torch.float64)
+    total_PR = total_PR.repeat(len(wins_PR), 1)
+    for first in range(rounds):
+        before = [x[:, first - 1 : first] if first else 0.0 for x in (won_PR, lost_PR)]
+        stretch = _stretches(won_PR[:, first:] - before[0], lost_PR[:, first:] - before[1])
+        total_PR[:, first:] += start_weight(first + 1, rounds) * stretch
+    return SHARES[against] * total_PR
+
+
+def _stretches(wins: Tensor, losses: Tensor) -> Tensor:
+    """The evidence of many stretches; the same counts come up again and again, and are worked out once."""
+    most = int(losses.max()) + 1
+    found, places = torch.unique((wins * most + losses).long(), return_inverse=True)
+    told = [math.exp(log_evidence(*divmod(float(key), most))) for key in found.tolist()]
+    return torch.tensor(told, dtype=torch.float64)[places]

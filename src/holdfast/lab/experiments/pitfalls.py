@@ -17,8 +17,8 @@ PITFALLS = (
     Arm(
         "updated too often",
         (
-            "run.rounds=40", "run.steps_per_round=2", "preferences.per_round=30", "refresh.old_per_new=0.0",
-            "gate.use=false", UNGUARDED,
+            "run.rounds=40", "run.steps_per_round=2", "preferences.per_round=30", "refresh.comparisons=0",
+            "refresh.old_per_new=0.0", "gate.use=false", UNGUARDED,
         ),
         "a refresh every two steps on thirty fresh labels and no older ones; as many labels in all",
     ),
