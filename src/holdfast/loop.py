@@ -130,13 +130,16 @@ class OnlineLoop:
     def run(self) -> None:
         """All rounds from where the loop stands."""
         rounds, steps = self.config.run.rounds, self.config.run.steps_per_round
-        if self.checkpoints.is_empty():
+        fresh = self.checkpoints.is_empty()
+        if fresh:
             self.show_samples()
             if self.prober is not None:
                 stage = self.prober.stage
                 self.prober.begin(self.policy, own_answers(self.config, self.codec, sampling_of(self.config), stage))
             self.commit("round-0000")
         begin_guard(self)
+        if not fresh and not self.position.audit_due and obey(self):  # asked for while nobody was at work
+            self.commit_now()
         stay_paused(self)
         self.progress.begin("ppo", max(0, (rounds - self.position.round + 1) * steps - self.position.step_in_round))
         while self.position.round <= rounds and not self.stopped:

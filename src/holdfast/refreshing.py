@@ -23,7 +23,7 @@ from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, Tokens, Version, VersionStore, between
 from holdfast.reward.examining import Question, about_held_out, about_trained, judged, log_odds
 from holdfast.reward.gate import Decision, Quality, decide, quality
-from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, original_of, repeat_of, surest
+from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, is_repeat, original_of, repeat_of, surest
 from holdfast.reward.replay import draw_replay, even_shares, holdout_place
 from holdfast.reward.training import (
     Fit,
@@ -137,7 +137,8 @@ class Refreshing:
         watermark = self.answered.watermark
         # Encoded one by one as they are read: of many labels the tokens are kept and the texts are not.
         everything = self.store.each_labelled(watermark=watermark)
-        train = pairs_of(self.codec, (x for x in everything if holdout_place(x.comparison.id) >= self.reward.holdout))
+        once = (x for x in everything if not is_repeat(x.comparison.id))
+        train = pairs_of(self.codec, (x for x in once if holdout_place(x.comparison.id) >= self.reward.holdout))
         if len(train) < 2:
             raise HoldfastError(
                 f"A reward model needs at least 2 labelled comparisons to train on, and there are only {len(train)}; "

@@ -22,6 +22,7 @@ OPTIONS = {
     "run": ["--name", "--runs", "--json", "--config", "--set", "--world", "--seed", "--rounds", "--policy", "--prompts",
             "--demonstrations", "--preferences"],
     "resume": ["RUN", "--json"],
+    "rollback": ["RUN", "CHECKPOINT", "--reason"],
     "serve-reward": ["RUN", "--host", "--port", "--token-file", "--owner-token-file", "--make-token", "--policy",
                      "--follow", "--ensemble-version", "--chat-template", "--wait-ms", "--batch", "--queue", "--window",
                      "--suspicion", "--labels"],

@@ -75,6 +75,8 @@ def test_limits_hold_on_both_sides_of_the_border(section: str, item: dataclasses
         (["policy.lora_targets=['q_proj']"], "only read with policy.lora_rank above 0"),
         (["ppo.advantage=rloo", "ppo.samples_per_prompt=1"], "ppo.samples_per_prompt to 2"),
         (["ppo.advantage=grpo", "ppo.samples_per_prompt=1"], "ppo.samples_per_prompt to 2"),
+        (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "kl.estimator=k3"], "kl.estimator is not read"),
+        (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "ppo.epoch_kl_stop=0.1"], "ppo.epoch_kl_stop is not read"),
         (["ppo.batch=3", "ppo.samples_per_prompt=2", "ppo.minibatches=7"], "more than the 6 answers"),
         (["kl.controller=adaptive", "kl.beta=0"], "start above 0"),
         (["kl.controller=budget", "kl.beta=0"], "start above 0"),

@@ -11,6 +11,9 @@ import pytest
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Provenance, Response
+from holdfast.reward.repeats import repeat_of
+from holdfast.stages.dpo_run import clear_cut
 from holdfast.stages.offline_dpo import OfflineDPO
 from small_run import events_of, rows_of, settings
 
@@ -160,3 +163,11 @@ def test_people_are_not_asked_by_dpo(
     assert main(arguments(model, tmp_path, world__labeller=labeller, **judge)) == 2
     assert f"`holdfast dpo` cannot ask {labeller} yet" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_asked_again_is_learnt_from_once() -> None:
+    origin = Provenance("reference", 0, 0)
+    first = Comparison("k/r0000-00001", "Hello?", Response("one", origin), Response("two", origin), 0)
+    again = repeat_of(first, 2)
+    items = [LabelledComparison(c, (Label(c.id, "anna", Choice.A),)) for c in (first, again)]
+    assert [item.comparison.id for item in clear_cut(items)] == [first.id]

@@ -70,6 +70,18 @@ class RunLock:
         write_all(descriptor, json.dumps(owner).encode("utf-8"))
 
 
+def is_locked(directory: Path) -> bool:
+    """Whether a trainer is at work in a run directory."""
+    try:
+        with (directory / LOCK_FILE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _owner(descriptor: int) -> str:
     try:
         owner = json.loads(os.pread(descriptor, 4096, 0))

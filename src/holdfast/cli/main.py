@@ -22,6 +22,7 @@ from holdfast.cli import (
     report,
     resume,
     reward,
+    rollback,
     run,
     serve,
     serve_reward,
@@ -30,8 +31,8 @@ from holdfast.cli import (
 from holdfast.errors import HoldfastError, Interrupted, SaidElsewhere
 
 VERBS = (
-    run, pipeline, resume, serve, serve_reward, report, export, init, sft, reward, ppo, dpo, bestofn, lab, bench, data,
-    doctor,
+    run, pipeline, resume, rollback, serve, serve_reward, report, export, init, sft, reward, ppo, dpo, bestofn, lab,
+    bench, data, doctor,
 )  # fmt: skip
 
 # What torchrun and accelerate launch may start.

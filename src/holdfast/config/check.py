@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast.config.schema import Config
+from holdfast.config.schema import Config, KLConfig, PPOConfig
 from holdfast.errors import HoldfastError
 
 
@@ -70,6 +70,15 @@ def _check_learning(c: Config) -> None:
             "run.optimiser = dpo pairs the best and the worst answer to a prompt: "
             "set ppo.samples_per_prompt to 2 or more."
         )
+    if c.run.optimiser == "dpo":
+        # DPO's loss holds the policy near the reference by itself: beta is in it, for whole answers.
+        unread = {
+            "kl.placement": c.kl.placement != KLConfig().placement,
+            "kl.estimator": c.kl.estimator != KLConfig().estimator,
+            "ppo.epoch_kl_stop": c.ppo.epoch_kl_stop != PPOConfig().epoch_kl_stop,
+        }
+        for name in (name for name, changed in unread.items() if changed):
+            raise HoldfastError(f"{name} is not read with run.optimiser = dpo; leave it out.")
     if c.ppo.minibatches > c.ppo.batch * c.ppo.samples_per_prompt:
         raise HoldfastError(
             f"ppo.minibatches is {c.ppo.minibatches}, "

@@ -34,6 +34,7 @@ from holdfast.probes.probe_set import labelled_pairs
 from holdfast.probing import probe_set, prober_of
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.repeats import is_repeat
 from holdfast.reward.replay import holdout_place
 from holdfast.reward.training import Pair, pairs_of
 from holdfast.rollout.likelihood import answer_logprobs
@@ -139,7 +140,7 @@ def labels_of(
     config = ingredients.config
     if KEPT in kept.names():
         document: Any = kept.load(KEPT).documents["pairs"]
-        return _clear(store.labelled(watermark=int(document["watermark"]))), int(document["watermark"])
+        return clear_cut(store.labelled(watermark=int(document["watermark"]))), int(document["watermark"])
     if ingredients.imported:
         store.add_comparisons([item.comparison for item in ingredients.imported])
         store.add_labels([label for item in ingredients.imported for label in item.labels])
@@ -151,7 +152,7 @@ def labels_of(
         _collect(ingredients, run, store, wanted)
         progress.advance()
     watermark = store.watermark()
-    labelled = _clear(store.labelled(watermark=watermark))
+    labelled = clear_cut(store.labelled(watermark=watermark))
     if len([item for item in labelled if holdout_place(item.comparison.id) >= config.reward.holdout]) < 2:
         raise HoldfastError("DPO needs at least 2 comparisons with a clear label to train on; label more.")
     return labelled, watermark
@@ -171,12 +172,13 @@ def _collect(ingredients: Ingredients, run: RunDirectory, store: PreferenceStore
     collecting.collect_initial(wanted, policy, draw, Streams(config.run.seed))
 
 
-def _clear(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison]:
-    """Those that people have decided, with two different answers."""
+def clear_cut(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison]:
+    """Those that people have decided, with two different answers; what was asked again counts once."""
     return [
         item
         for item in labelled
         if item.share_a != 0.5
+        and not is_repeat(item.comparison.id)
         and (item.comparison.a.text, item.comparison.a.token_ids)
         != (item.comparison.b.text, item.comparison.b.token_ids)
     ]

@@ -22,6 +22,7 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import Comparison, Prompt, Provenance
 from holdfast.randomness import Cursor, generator
 from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.repeats import is_repeat
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import sample
 from holdfast.worlds.protocol import Task
@@ -103,7 +104,7 @@ def ask_people(
 
 @dataclass(frozen=True)
 class Spent:
-    """Labels of a stage: to train on, and of the guard's audits; tokens of the answers that were compared."""
+    """Labels of a stage: to train on, and to measure (audits, what was asked again); tokens of the compared answers."""
 
     labels: int = 0
     audit_labels: int = 0
@@ -116,6 +117,6 @@ def labels_between(store: PreferenceStore, after: int, up_to: int) -> Spent:
     while page := store.first_answers(after, up_to):
         ids += [row.comparison_id for row in page if f"/{MEASURE}-" not in row.comparison_id]
         after = page[-1].seq
-    audits = sum(AUDIT in key for key in ids)
+    audits = sum(AUDIT in key or is_repeat(key) for key in ids)
     sides = [side for item in store.labelled_among(ids, up_to) for side in (item.comparison.a, item.comparison.b)]
     return Spent(len(ids) - audits, audits, sum(len(side.token_ids or ()) for side in sides))

@@ -1,0 +1,53 @@
+"""`holdfast rollback`: asked for on the command line, carried out by the run, also by one that has ended."""
+
+from pathlib import Path
+
+import pytest
+
+import small_run
+from holdfast.checkpoint.lock import RunLock
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("runs")
+    assert main(small_run.run_arguments(runs, checkpoint__keep="5")) == 0
+    return runs / small_run.NAME
+
+
+def test_the_checkpoints_are_listed(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rollback", str(ended)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == CheckpointStore(ended / "checkpoints").names()
+    assert len([line for line in lines if "last good" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"), [(["round-0099"], "There is no checkpoint round-0099"), (["--reason", "so"], "name that too")]
+)
+def test_what_makes_no_sense_is_said_at_once(
+    ended: Path, capsys: pytest.CaptureFixture[str], more: list[str], words: str
+) -> None:
+    assert main(["rollback", str(ended), *more]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_ended_run_goes_back_when_it_is_resumed(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = CheckpointStore(ended / "checkpoints")
+    wanted, labels = store.load("round-0001"), small_run.events_of(ended, "audit")
+    with RunLock(ended):
+        assert main(["rollback", str(ended), "round-0001", "--reason", "too long"]) == 0
+        assert "after the step that is under way" in capsys.readouterr().out
+    assert main(["rollback", str(ended), "round-0001", "--reason", "too long"]) == 0
+    assert f"`holdfast resume {ended}`" in capsys.readouterr().out
+    assert main(["resume", str(ended)]) == 0
+    events = small_run.events_of(ended, "rollback")
+    assert [(e["to"], e["reason"]) for e in events[-2:]] == [
+        ("round-0001", "the command line asked for it: too long")
+    ] * 2
+    after = store.load(store.names()[-1])
+    for name, tensor in wanted.tensors["policy"].items():
+        assert tensor.equal(after.tensors["policy"][name])
+    assert small_run.events_of(ended, "audit") == labels, "nothing else was done"
