@@ -273,7 +273,8 @@ def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
     def model(name: int | str) -> RewardModel:
         seed = derive_seed(config.run.seed, "reward head", name)
         trunk = adapted(lm.base_model, lora, derive_seed(config.run.seed, "reward adapters", name))
-        model = RewardModel(trunk, seed, p.fast, config.reward.pooling, p.gradient_checkpointing)
+        quiet = p.lora_rank > 0
+        model = RewardModel(trunk, seed, p.fast, config.reward.pooling, p.gradient_checkpointing, quiet)
         return shard(model.to(config.run.device))
 
     members = [model(k) for k in range(config.reward.members)]

@@ -19,6 +19,12 @@ def test_the_head_starts_at_variance_one_over_width_plus_one() -> None:
     assert float(weights.std()) == pytest.approx((width + 1) ** -0.5, abs=4 * 0.0021)
 
 
+def test_a_quiet_head_says_the_same_more_softly() -> None:
+    trunk = trunk_of(build("llama"))
+    loud, quiet = (RewardModel(trunk, 3, quiet=q).head.weight for q in (False, True))
+    assert torch.allclose(quiet, loud / 50)
+
+
 def test_the_head_follows_from_its_seed_and_has_no_bias() -> None:
     trunk = trunk_of(build("llama"))
     a, b, c = RewardModel(trunk, 1), RewardModel(trunk, 1), RewardModel(trunk, 2)

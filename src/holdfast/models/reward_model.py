@@ -18,14 +18,25 @@ from holdfast.rollout.batches import MicroBatch
 Pooling = Literal["last", "mean"]
 
 
+# How loud a quiet head is.
+QUIET = 0.02
+
+
 class RewardModel(nn.Module):
     """score(prompt, response) = w . h + b, with w ~ N(0, 1/(D+1)) and b = 0 at the start.
 
-    h is the state of the response's last token, or the mean over its tokens.
+    h is the state of the response's last token, or the mean over its tokens. A `quiet` head starts at a fiftieth of
+    that: where little of the trunk moves, a few hundred labels do not drown out what a loud random head says.
     """
 
     def __init__(
-        self, trunk: Any, head_seed: int, fast: bool = True, pooling: Pooling = "last", checkpointing: bool = False
+        self,
+        trunk: Any,
+        head_seed: int,
+        fast: bool = True,
+        pooling: Pooling = "last",
+        checkpointing: bool = False,
+        quiet: bool = False,
     ) -> None:
         super().__init__()
         self.trunk = trunk
@@ -41,6 +52,7 @@ class RewardModel(nn.Module):
         rng = torch.Generator().manual_seed(head_seed)
         with torch.no_grad():
             self.head.weight.copy_(torch.randn(1, width, generator=rng) / (width + 1) ** 0.5)
+            self.head.weight.mul_(QUIET if quiet else 1.0)
             self.head.bias.zero_()
 
     def forward(self, batch: MicroBatch) -> Tensor:
