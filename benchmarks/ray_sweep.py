@@ -56,7 +56,7 @@ class Way:
     def measured(self) -> dict[str, Any]:
         """All that was measured, but the clock."""
         told = {str(cell): asdict(trial) for cell, trial in self.results.each()}
-        return {k: {n: v for n, v in t.items() if n not in ("seconds", "cpu_seconds")} for k, t in told.items()}
+        return {k: {n: v for n, v in t.items() if not n.endswith("seconds")} for k, t in told.items()}
 
     def digest(self) -> str:
         """Of the files that equal runs share."""

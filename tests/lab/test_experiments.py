@@ -23,7 +23,7 @@ from holdfast.lab.experiments.pitfalls import EXPERIMENT as PITFALLS
 from holdfast.lab.experiments.sweep import KNOBS
 from holdfast.lab.results import figure_of, plain
 from holdfast.lab.scenarios import FLAW_SCENARIOS, NO_KL, flaw_scenarios
-from holdfast.lab.trial import Labels
+from holdfast.lab.trial import Labels, Trial
 from holdfast.worlds.flaws import FLAWS
 
 EXPERIMENTS = all_experiments()
@@ -292,20 +292,21 @@ def test_a_sweep() -> None:
 
 
 def test_overhead() -> None:
+    def of(seed: int, prepared: float = 10.0, **more: Any) -> Trial:
+        return trial([], seed, **{"steps": [1, 2], "cpu_seconds": 10.0, "prepared_seconds": prepared, **more})
+
     found = results(
         {
-            ("no flaw", "guarded", 0): trial([], 0, steps=[1, 2], seconds=11.0, cpu_seconds=10.0),
-            ("no flaw", "guarded", 1): trial([], 1, steps=[1, 2], seconds=13.0, cpu_seconds=12.0),
-            ("no flaw", "guarded", 2): trial([], 2, steps=[1, 2], seconds=None),  # cut and resumed
-            ("no flaw", "guarded", 3): trial([], 3, steps=[1], seconds=9.0),  # stopped early
-            **{
-                ("no flaw", "unguarded", i): trial([], i, steps=[1, 2], seconds=10.0, cpu_seconds=10.0)
-                for i in range(4)
-            },
+            ("no flaw", "guarded", 0): of(0, seconds=12.0),
+            ("no flaw", "guarded", 1): of(1, seconds=16.0, cpu_seconds=12.0),
+            ("no flaw", "guarded", 2): of(2, seconds=None),  # cut and resumed
+            ("no flaw", "guarded", 3): of(3, seconds=9.0, steps=[1]),  # stopped early
+            **{("no flaw", "unguarded", i): of(i, seconds=10.0) for i in range(4)},
         }
     )
     result = shown(OVERHEAD, found)
     assert [row["ratio"] for row in result["rows"]] == pytest.approx([1.1, 1.3])
+    assert [row["rounds_ratio"] for row in result["rows"]] == pytest.approx([1.2, 1.6])
     assert result["ratio"]["mean"] == pytest.approx(1.2)
-    assert result["cpu_ratio"]["mean"] == pytest.approx(1.1)
+    assert result["rounds_cpu_ratio"]["mean"] == pytest.approx(1.1)
     assert OVERHEAD.workers == 1

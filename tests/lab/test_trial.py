@@ -59,6 +59,8 @@ def test_the_measurements_of_a_run(one: Job) -> None:
     assert (trial.labels.training, trial.labels.audit, trial.labels.total) == (40, 0, 40)
     assert trial.seconds is not None
     assert trial.seconds > 0
+    assert trial.prepared_seconds is not None
+    assert trial.prepared_seconds > 0
     assert trial.verdicts == {}
     assert trial.first_hacking is None
     assert [row["round"] for row in trial.refreshes] == [2, 3]
@@ -148,8 +150,9 @@ def test_a_trial_that_was_cut_goes_on_and_ends_the_same(one: Job, place: Path, m
     resumed = run_trial(cut)
     unbroken = run_trial(one)
     # The clock of a run that was cut says nothing.
-    assert (resumed.seconds, resumed.cpu_seconds) == (None, None)
-    assert replace(resumed, seconds=unbroken.seconds, cpu_seconds=unbroken.cpu_seconds) == unbroken
+    assert (resumed.seconds, resumed.cpu_seconds, resumed.prepared_seconds) == (None, None, None)
+    clock = {name: getattr(unbroken, name) for name in ("seconds", "cpu_seconds", "prepared_seconds")}
+    assert replace(resumed, **clock) == unbroken
 
 
 def test_a_trial_cut_before_it_had_a_manifest_begins_anew(place: Path) -> None:

@@ -128,6 +128,7 @@ class Experiment:
     seeds: int = 5
     settings: tuple[str, ...] = ()
     heldout: int = 200
+    shares_references: bool = True
     workers: int | None = None
     columns: int = 3
 
@@ -186,7 +187,7 @@ class Plan:
             again=arm.again,
             labels=arm.labels,
             judge_refreshes=arm.judge_refreshes,
-            references=self.runs / "references",
+            references=self.runs / "references" if experiment.shares_references else None,
             keep_weights=self.keep_weights,
         )
 

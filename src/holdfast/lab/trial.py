@@ -83,7 +83,8 @@ class Trial:
 
     `proxy`, `gold` and `kl` have a value per step; `heldout` one per round from 0, of the policy that the run holds
     after it; `delivered` is held-out gold of the policy that the run ends with. `verdicts` are levels by round.
-    Seconds are of the loop alone; None for a run that was cut and resumed.
+    Seconds are of the rounds, and apart from them of what is prepared before the first one; None for a run that was cut
+    and resumed.
     """
 
     seed: int
@@ -99,6 +100,7 @@ class Trial:
     tokens: int
     seconds: float | None
     cpu_seconds: float | None
+    prepared_seconds: float | None = None
     verdicts: dict[int, str] = field(default_factory=dict)
     sentences: dict[int, str] = field(default_factory=dict)
     audits: list[dict[str, Any]] = field(default_factory=list)
@@ -166,11 +168,16 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
     ingredients = _ingredients(config, run, task, resumed)
     observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, job.heldout, HELDOUT_ANSWERS)
     pairs = [PairObserver(gold, run.path / PAIRS_FILE, task.heldout_prompts)] if job.judge_refreshes else []
+    begun = time.perf_counter()
     assembly = assemble(ingredients, run, Silent(), [observer, *pairs])
     try:
         wall, cpu = time.perf_counter(), time.process_time()
         assembly.loop.run()
-        spent = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+        spent = {
+            "prepared_seconds": wall - begun,
+            "seconds": time.perf_counter() - wall,
+            "cpu_seconds": time.process_time() - cpu,
+        }
         at = assembly.loop.position
         observer.after_run(at.step, at.round - 1, assembly.loop.answer)
     finally:
@@ -179,7 +186,7 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
     if job.judge_refreshes:
         gates = _rows(read_run(run.path).events, "gate")
         judged = [asdict(j) | {"harmful": j.harmful} for j in judge_refreshes(run, config, task.heldout_prompts, gates)]
-    clock: dict[str, Any] = {"seconds": None, "cpu_seconds": None} if resumed else dict(spent)
+    clock = dict.fromkeys(spent) if resumed else spent
     # Last of all: a trial with this file has ended.
     write_json_atomic(run.path / TRIAL_FILE, {"trial": 1, "seed": job.seed, **clock, "judged": judged})
 
@@ -218,6 +225,7 @@ def read_trial(path: Path) -> Trial:
         tokens=answered + _sampled(data, config),
         seconds=facts["seconds"],
         cpu_seconds=facts["cpu_seconds"],
+        prepared_seconds=facts.get("prepared_seconds"),
         verdicts={int(v["round"]): str(v["level"]) for v in verdicts},
         sentences={int(v["round"]): str(v.get("sentence", "")) for v in verdicts},
         audits=_rows(data.events, "audit"),

@@ -173,7 +173,7 @@ def _evidence(run: RunData) -> ChartSpec:
         "hacking; a rollback spends it.",
         unit="times likelier than chance",
         series=(Series("evidence", [x for x, _, _ in rows], [y for _, y, _ in rows], VERMILION, dots=few),),
-        limit=Series("alarm", [rows[0][0]], [bars[-1]]) if bars else None,
+        limit=Series("alarm", [rows[0][0]], [round(bars[-1], 2)]) if bars else None,
         log_y=True,
     )
 
