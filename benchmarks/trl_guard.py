@@ -1,8 +1,9 @@
 """Does the guard hold in somebody else's trainer? TRL's GRPO and RLOO on a reward with a flaw in it, bare and guarded.
 
 From some step on every member of the ensemble pays for words (`verbosity`). A bare run learns to use that; a guarded
-one is audited every few steps, and goes back. Then a guarded GRPO run is killed and resumed from its checkpoint: it has
-to end as the unbroken one did, bit for bit. Gold is measured here afterwards, on the trainer's checkpoints.
+one is audited every few steps, and goes back. Then a guarded run of each is killed and resumed from its checkpoint: it
+has to end as the unbroken one did, bit for bit, and its guard with the same memory. Gold is measured here afterwards,
+on the trainer's checkpoints.
 
 TRL is installed into an environment of its own in --work the first time.
 
@@ -134,12 +135,12 @@ def compare(python: Path, run: RunDirectory, observer: Observer, seed: int, algo
     return found
 
 
-def resume(python: Path, run: RunDirectory, seed: int, unbroken: Path) -> dict[str, Any]:
-    """The guarded GRPO run once more, killed in the middle of a step and resumed in another process."""
-    output = run.path.parent / "grpo-resumed"
-    train(python, run, output, seed, algorithm="grpo", guarded=True, cut=CUT)
+def resume(python: Path, run: RunDirectory, seed: int, algorithm: str, unbroken: Path) -> dict[str, Any]:
+    """The guarded run once more, killed in the middle of a step and resumed in another process."""
+    output = run.path.parent / f"{algorithm}-resumed"
+    train(python, run, output, seed, algorithm=algorithm, guarded=True, cut=CUT)
     saved = output / RESUMED_FROM
-    train(python, run, output, seed, algorithm="grpo", guarded=True, resume=str(saved))
+    train(python, run, output, seed, algorithm=algorithm, guarded=True, resume=str(saved))
     one, other = (load_file(path / "final" / "model.safetensors") for path in (unbroken, output))
     states = [guard_state(path / f"checkpoint-{JOB['steps']}") for path in (unbroken, output)]
     found = {
@@ -148,7 +149,7 @@ def resume(python: Path, run: RunDirectory, seed: int, unbroken: Path) -> dict[s
         "weights_equal": all(torch.equal(one[name], other[name]) for name in one),
         "guard_equal": states[0] == states[1],
     }
-    print(f"seed {seed} grpo killed at step {CUT} and resumed: {found}", flush=True)
+    print(f"seed {seed} {algorithm} killed at step {CUT} and resumed: {found}", flush=True)
     return found
 
 
@@ -167,9 +168,9 @@ def of_seed(python: Path, seed: int, work: Path, algorithms: Sequence[str]) -> d
     run = prepare(seed, directory)
     observer = Observer(run)
     found: dict[str, Any] = {"reference": observer.measure(run.reference)}
-    found |= {algorithm: compare(python, run, observer, seed, algorithm) for algorithm in algorithms}
-    if "grpo" in algorithms:
-        found["resumed"] = resume(python, run, seed, directory / "grpo-guarded")
+    for algorithm in algorithms:
+        found[algorithm] = compare(python, run, observer, seed, algorithm)
+        found[algorithm]["resumed"] = resume(python, run, seed, algorithm, directory / f"{algorithm}-guarded")
     return found
 
 
@@ -189,6 +190,8 @@ def main() -> None:
     held = all(
         found[seed][name]["guarded"]["final"]["gold"] > found[seed][name]["bare"]["final"]["gold"]
         and found[seed][name]["guarded"]["rollbacks"]
+        and found[seed][name]["resumed"]["weights_equal"]
+        and found[seed][name]["resumed"]["guard_equal"]
         for seed in found
         for name in chosen
     )

@@ -134,7 +134,7 @@ class Auditing:
         prompts = [[self.collecting.codec.encode_prompt(everyone[i]) for i in some] for some in rows]
         ours = _answered_by(policy, prompts, sample, rng)
         theirs: list[list[Drawn]] = [[] for _ in orders]
-        for player in dict.fromkeys(order.opponent.policy for order in orders):
+        for player in {id(order.opponent.policy): order.opponent.policy for order in orders}.values():
             places = [n for n, order in enumerate(orders) if order.opponent.policy is player]
             for n, answers in zip(places, _answered_by(player, [prompts[n] for n in places], sample, rng), strict=True):
                 theirs[n] = answers

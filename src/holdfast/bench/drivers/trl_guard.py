@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,25 @@ from transformers import AutoTokenizer, TrainerCallback
 
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.interop.trl import EnsembleReward, HoldfastCallback, ensemble_reward
+from holdfast.preferences.types import Comparison, Label, Labeller
 from holdfast.rundir import RunDirectory
 from holdfast.worlds.flaws import flaw_bonus
 from holdfast.worlds.loading import load_flaw, load_task, load_world
 
 CUT = 7  # exit code of a run that was cut on purpose
+
+
+class ByContent:
+    """A labeller whose slips follow from what it reads: a resumed run asks the same under other names."""
+
+    def __init__(self, labeller: Labeller) -> None:
+        self.name, self._labeller = labeller.name, labeller
+
+    def label(self, comparisons: Sequence[Comparison]) -> list[Label]:
+        texts = [repr((c.prompt, c.a.text, c.b.text)) for c in comparisons]
+        renamed = [replace(c, id=sha256(text.encode()).hexdigest()) for c, text in zip(comparisons, texts, strict=True)]
+        said = self._labeller.label(renamed)
+        return [replace(label, comparison_id=c.id) for label, c in zip(said, comparisons, strict=True)]
 
 
 class Planted(TrainerCallback):  # type: ignore[misc]
@@ -62,7 +79,7 @@ def drive(job: dict[str, Any]) -> None:
     if job["guarded"]:
         HoldfastCallback(
             reward,
-            task.labeller,
+            ByContent(task.labeller),
             every=job["every"],
             guard=GuardConfig(beta_factor=job["beta_factor"]),
             audit=AuditConfig(pairs=job["pairs"], suspicious_pairs=job["suspicious_pairs"]),
