@@ -29,6 +29,12 @@ from holdfast.worlds.flaws import FLAWS
 EXPERIMENTS = all_experiments()
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan makes the directories of its trials, which are not to be where the tests are started."""
+    monkeypatch.chdir(tmp_path)
+
+
 def shown(experiment: Experiment, found: Results) -> dict[str, Any]:
     """The result as it is kept; whatever it is, it can be shown."""
     result: dict[str, Any] = plain(experiment.analyse(found))
