@@ -66,6 +66,13 @@ def test_a_driver_that_dies_is_quoted(tmp_path: Path) -> None:
     )
 
 
+def test_what_was_still_to_be_said_to_a_dead_driver_is_dropped(tmp_path: Path) -> None:
+    with driver_of("import json; print(json.dumps({'ready': {}}), flush=True)", tmp_path) as driver:
+        driver._process.wait(60)
+        with pytest.raises(HoldfastError, match="the pretender stopped: it said nothing;"):
+            driver.go()
+
+
 def test_a_driver_that_never_gets_ready_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"the pretender stopped: .*No module named 'nowhere'; all"):
         driver_of("import nowhere", tmp_path).__enter__()

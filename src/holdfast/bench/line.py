@@ -82,8 +82,10 @@ class Driver:
             self._process.kill()
             self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+            # What was still to be said to a process that has died cannot be delivered.
+            with suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
 
     def go(self) -> Report:
         """One iteration."""
