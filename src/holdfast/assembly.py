@@ -379,7 +379,7 @@ def build_loop(
         collecting=collecting,
         refreshing=Refreshing(
             ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
-            standard.prompts, standard.responses, progress, config.gate,
+            standard.prompts, standard.responses, progress, config.gate, run.key,
         ),
         controller=controller_of(config),
         limit=KLLimit(config.kl.hard_limit or None),

@@ -122,6 +122,8 @@ class Refreshing:
     reference_responses: Tokens
     progress: Progress
     gate: GateConfig = field(default_factory=GateConfig)
+    # What ids of this run's comparisons begin with; empty where nothing else is in the store.
+    key: str = ""
     # Version 1 is trained right before round 1, so that counts as round 1's refresh.
     last_round: int = 1
     last_step: int = 0
@@ -129,7 +131,7 @@ class Refreshing:
     answered: Answered = field(init=False)
 
     def __post_init__(self) -> None:
-        self.answered = Answered(self.store, self.reward.holdout)
+        self.answered = Answered(self.store, self.reward.holdout, self.key)
 
     def first_version(self, streams: Streams) -> RefreshOutcome:
         """Version 1, from every label there is."""
@@ -223,7 +225,8 @@ class Refreshing:
             return []
         asked = [unseen if (unseen := unseen_by(p.key, members, kind)) is not None else 0 for p in pairs]
         easy = surest(pairs, opinion_margins(self.ensemble, pairs, asked), count)
-        return [repeat_of(item.comparison, round) for item in self.store.labelled_among(easy, self.answered.watermark)]
+        found = self.store.labelled_among(easy, self.answered.watermark)
+        return [repeat_of(item.comparison, round, self.key) for item in found]
 
     def repeats(self, up_to_round: int) -> Repeats:
         """How people answered what they were asked again."""

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,22 @@ def test_of_many_held_out_comparisons_the_same_ones_are_measured(store: Preferen
     # Of the first 40, those stay that are still among the first: about 40 x 1/2 and then 2/3 of them.
     assert len(seen[0] & seen[1]) > 10
     assert seen[0] & seen[2] <= seen[1], "one that has gone does not come back"
+
+
+def test_what_another_run_asked_comes_before_the_first_round(store: PreferenceStore) -> None:
+    ours, theirs = ([labelled(n, 1 + n % 3) for n in range(start, start + 30)] for start in (0, 30))
+    items = [
+        replace(item.comparison, id=f"{key}/r{item.comparison.round:04d}-{n:05d}")
+        for key, part in (("first", theirs), ("second", ours))
+        for n, item in enumerate(part)
+    ]
+    store.add_comparisons(items)
+    store.add_labels([Label(item.id, "anna", Choice.A) for item in items[:30]])
+    known = store.watermark()
+    store.add_labels([Label(item.id, "anna", Choice.A) for item in items[30:]])
+    answered = Answered(store, 0.0, "second")
+    answered.update()
+    old, fresh = answered.old_and_fresh(1, 1, known)
+    assert [key for ids in old for key in ids] == sorted(item.id for item in items[:30]), "of all their rounds at once"
+    assert fresh == sorted(item.id for item in items[30:] if item.round == 1)
+    assert answered.labels(1) == 40

@@ -17,7 +17,7 @@ from holdfast.randomness import Streams
 from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.labelcheck import FEWEST_EARLIER, flips
-from holdfast.reward.repeats import Repeats, as_before, is_repeat, original_of, repeat_of, surest
+from holdfast.reward.repeats import Repeats, as_before, asked_by, is_repeat, original_of, repeat_of, surest
 from holdfast.reward.training import Pair
 from holdfast.track.progress import Silent
 
@@ -56,6 +56,17 @@ def test_a_repeat_is_the_same_question_under_a_name_that_leads_back() -> None:
     assert replace(again, id=first.id, round=first.round) == first
     assert again.round == 4
     assert (is_repeat(again.id), is_repeat(first.id), original_of(again.id)) == (True, False, first.id)
+
+
+def test_a_repeat_belongs_to_the_run_that_asks_again() -> None:
+    ours, theirs = (replace(labelled(3, 0).comparison, id=f"{key}/r0002-00001") for key in ("w-0/ppo", "w-0/ppo-2"))
+    for first in (ours, theirs):
+        for key in ("w-0/ppo", "w-0/ppo-2"):
+            again = repeat_of(first, 4, key)
+            assert original_of(again.id) == first.id
+            assert [asked_by(again.id, run) for run in ("w-0/ppo", "w-0/ppo-2")] == [key == "w-0/ppo", key != "w-0/ppo"]
+    assert repeat_of(ours, 4, "w-0/ppo").id != repeat_of(ours, 4, "w-0/ppo-2").id, "both may ask, each for itself"
+    assert (asked_by(ours.id, "w-0/ppo"), asked_by(theirs.id, "w-0/ppo")) == (True, False)
 
 
 def test_the_surest_are_those_on_which_people_and_the_member_agree() -> None:

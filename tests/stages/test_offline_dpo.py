@@ -11,9 +11,10 @@ import pytest
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Provenance, Response
 from holdfast.reward.repeats import repeat_of
-from holdfast.stages.dpo_run import clear_cut
+from holdfast.stages.dpo_run import clear_cut, newest
 from holdfast.stages.offline_dpo import OfflineDPO
 from small_run import events_of, rows_of, settings
 
@@ -171,3 +172,33 @@ def test_what_was_asked_again_is_learnt_from_once() -> None:
     again = repeat_of(first, 2)
     items = [LabelledComparison(c, (Label(c.id, "anna", Choice.A),)) for c in (first, again)]
     assert [item.comparison.id for item in clear_cut(items)] == [first.id]
+
+
+def test_only_the_newest_labels_are_learnt_from_where_asked(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(model, tmp_path / "all")) == 0
+    assert main(arguments(model, tmp_path / "some", dpo__newest="6")) == 0
+    learnt = {name: kept_pairs(tmp_path / name / "d") for name in ("all", "some")}
+    assert learnt["all"] > learnt["some"] == 6
+
+
+def kept_pairs(run: Path) -> int:
+    document: Any = CheckpointStore(run / "kept").load("reference-logprobs").documents["pairs"]
+    return int(document["pairs"])
+
+
+def test_the_newest_are_those_answered_last(tmp_path: Path) -> None:
+    with PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}") as store:
+        written = Provenance("somebody", 0, 0)
+        ids = ["d", "a", "c", "b"]
+        store.add_comparisons([Comparison(i, "p", Response("x", written), Response("y", written), 0) for i in ids])
+        for i in ids:
+            store.add_labels([Label(i, "anna", Choice.A)])
+        store.add_labels([Label("d", "ben", Choice.A)])
+        labelled = store.labelled()
+        found = newest(labelled, 2, store, store.watermark())
+        assert [item.comparison.id for item in found] == ["b", "c"], "a second opinion does not make it newer"
+        assert (
+            newest(labelled, 0, store, store.watermark()) == newest(labelled, 9, store, store.watermark()) == labelled
+        )

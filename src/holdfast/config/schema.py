@@ -325,6 +325,7 @@ class DPOConfig:
         "reward.initial_comparisons where there are none",
         low=0,
     )
+    newest: int = setting(0, "labels to learn from, the newest that there are; 0 takes all", low=0)
     sft_lr: float = setting(3e-3, "peak learning rate of sft_both", above=0.0)
     sft_both: int = setting(
         0, "first fine-tune for this many passes on both answers of every pair, chosen and rejected, against squeezing",

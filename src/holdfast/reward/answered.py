@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.repeats import is_repeat
+from holdfast.reward.repeats import asked_by, is_repeat
 from holdfast.reward.replay import holdout_place
 
 
@@ -48,10 +48,15 @@ class Generation:
 
 @dataclass
 class Answered:
-    """The ids of all answered comparisons up to `watermark`, apart for training and for measuring."""
+    """The ids of all answered comparisons up to `watermark`, apart for training and for measuring.
+
+    Several runs may share a store, and each counts its rounds from 1. For the run with `key` whatever others asked is
+    of round 0, before its own; without a key rounds are taken as they are.
+    """
 
     store: PreferenceStore
     holdout: float
+    key: str = ""
     watermark: int = 0
     _rounds: dict[int, Generation] = field(default_factory=dict)
 
@@ -60,7 +65,8 @@ class Answered:
         newest = self.store.watermark()
         while page := self.store.first_answers(self.watermark, newest):
             for seq, comparison_id, number, opens in page:
-                generation = self._rounds.setdefault(number, Generation())
+                own = not self.key or asked_by(comparison_id, self.key)
+                generation = self._rounds.setdefault(number if own else 0, Generation())
                 if is_repeat(comparison_id):
                     if opens:
                         generation.repeats.append(comparison_id)

@@ -33,9 +33,10 @@ class Repeats:
     asked_before: int = 0
 
 
-def repeat_of(comparison: Comparison, round: int) -> Comparison:
-    """The same question, to be asked again in a round."""
-    return replace(comparison, id=f"{comparison.id}{_AGAIN}{round:04d}", round=round)
+def repeat_of(comparison: Comparison, round: int, key: str = "") -> Comparison:
+    """The same question, to be asked again in a round of the run with this key, whichever run asked it first."""
+    run = f"-{key}" if key and not comparison.id.startswith(f"{key}/") else ""
+    return replace(comparison, id=f"{comparison.id}{_AGAIN}{round:04d}{run}", round=round)
 
 
 def is_repeat(comparison_id: str) -> bool:
@@ -45,6 +46,13 @@ def is_repeat(comparison_id: str) -> bool:
 def original_of(comparison_id: str) -> str:
     """The id of the comparison that was asked first."""
     return comparison_id.rpartition(_AGAIN)[0]
+
+
+def asked_by(comparison_id: str, key: str) -> bool:
+    """Whether the run with this key asked it, as a comparison of its own or again."""
+    _, again, told = comparison_id.rpartition(_AGAIN)
+    other = told.partition("-")[2] if again else ""
+    return other == key if other else comparison_id.startswith(f"{key}/")
 
 
 def surest(pairs: Sequence[Pair], margin_P: Tensor, count: int) -> list[str]:

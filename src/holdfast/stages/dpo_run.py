@@ -29,7 +29,7 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.preferences.people import TeamLabeller
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import LabelledComparison, Response
+from holdfast.preferences.types import LabelledComparison
 from holdfast.probes.probe_set import labelled_pairs
 from holdfast.probing import probe_set, prober_of
 from holdfast.randomness import Cursor, Streams, generator
@@ -140,7 +140,8 @@ def labels_of(
     config = ingredients.config
     if KEPT in kept.names():
         document: Any = kept.load(KEPT).documents["pairs"]
-        return clear_cut(store.labelled(watermark=int(document["watermark"]))), int(document["watermark"])
+        watermark = int(document["watermark"])
+        return newest(clear_cut(store.labelled(watermark=watermark)), config.dpo.newest, store, watermark), watermark
     if ingredients.imported:
         store.add_comparisons([item.comparison for item in ingredients.imported])
         store.add_labels([label for item in ingredients.imported for label in item.labels])
@@ -152,7 +153,7 @@ def labels_of(
         _collect(ingredients, run, store, wanted)
         progress.advance()
     watermark = store.watermark()
-    labelled = clear_cut(store.labelled(watermark=watermark))
+    labelled = newest(clear_cut(store.labelled(watermark=watermark)), config.dpo.newest, store, watermark)
     if len([item for item in labelled if holdout_place(item.comparison.id) >= config.reward.holdout]) < 2:
         raise HoldfastError("DPO needs at least 2 comparisons with a clear label to train on; label more.")
     return labelled, watermark
@@ -184,8 +185,20 @@ def clear_cut(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison
     ]
 
 
-def _said(response: Response) -> tuple[str, tuple[int, ...] | None]:
-    return response.text, response.token_ids
+def newest(
+    labelled: list[LabelledComparison], count: int, store: PreferenceStore, watermark: int
+) -> list[LabelledComparison]:
+    """The `count` that were answered last, in their order; all of them for 0."""
+    if not count or count >= len(labelled):
+        return labelled
+    place: dict[str, int] = {}
+    after = 0
+    while page := store.first_answers(after, watermark):
+        place |= {row.comparison_id: row.seq for row in page if row.opens}
+        after = page[-1].seq
+    last = sorted(labelled, key=lambda item: place[item.comparison.id])[-count:]
+    kept = {item.comparison.id for item in last}
+    return [item for item in labelled if item.comparison.id in kept]
 
 
 def apart(
