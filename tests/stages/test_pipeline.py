@@ -14,6 +14,7 @@ from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
 from holdfast.preferences.splits import is_heldout
 from holdfast.preferences.store import PreferenceStore
+from holdfast.stages.dpo_run import KEPT
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.stages.plan import plan_stages
 from small_run import rows_of, settings
@@ -21,6 +22,7 @@ from small_run import rows_of, settings
 STAGES = "sft,reward,ppo,dpo@sft,dpo@ppo:round-0001"
 CHANGES = {
     "run__rounds": "2", "rollout__max_new_tokens": "24", "sft__epochs": "6", "probes__every": "2", "dpo__epochs": "1",
+    "pipeline__newest_after_ppo": "10",
 }  # fmt: skip
 
 
@@ -69,6 +71,14 @@ def test_stages_start_where_they_are_told(unbroken: Path) -> None:
     first = CheckpointStore(stages / "5-dpo-2" / "checkpoints").load("round-0000").tensors["policy"]
     then = CheckpointStore(stages / "3-ppo" / "checkpoints").load("round-0001").tensors["policy"]
     assert all((first[name] == then[name]).all() for name in first)
+
+
+def test_dpo_after_ppo_leaves_out_what_ppo_has_left_behind(unbroken: Path) -> None:
+    def learnt(stage: str) -> int:
+        document: Any = CheckpointStore(unbroken / "stages" / stage / "kept").load(KEPT).documents["pairs"]
+        return int(document["pairs"])
+
+    assert learnt("4-dpo") > learnt("5-dpo-2") == 10
 
 
 def test_the_same_probes_in_every_stage(unbroken: Path) -> None:

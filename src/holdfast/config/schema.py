@@ -352,6 +352,10 @@ class PipelineConfig:
         "sft, reward, ppo, dpo and distil in any order, each from the policy before it; dpo@sft starts from an earlier "
         "stage, dpo@ppo:round-0002 from its checkpoint, dpo@DIR or dpo@RUN@round-0003 from elsewhere",
     )
+    newest_after_ppo: int = setting(
+        800, "dpo.newest of a DPO stage that starts from PPO's policy, where dpo.newest is 0: older labels are about "
+        "answers that PPO has left behind; 0 takes all", low=0,
+    )  # fmt: skip
     audit_pairs: int = setting(60, "comparisons with SFT that people answer after each stage; 0 for none", low=0)
     prompts: int = setting(200, "held-out prompts on which each stage is measured", low=2)
 

@@ -150,6 +150,12 @@ class Pipeline:
                 return self.policy_of(other)
         return self.config.policy.path
 
+    def starts_from_ppo(self, stage: Stage) -> bool:
+        """Whether a stage goes on from a policy of a PPO stage of this pipeline."""
+        policies = {other.label: other for other in self.stages[: stage.number - 1] if other.kind != "reward"}
+        named = stage.start.partition(":")[0] or next(reversed(policies), "")
+        return named in policies and policies[named].kind == "ppo"
+
     def policy_of(self, stage: Stage, checkpoint: str = "") -> str:
         run = self.run_directory.path / "stages" / stage.directory
         if checkpoint:
@@ -172,6 +178,9 @@ class Pipeline:
         """The pipeline's settings as a stage needs them."""
         config = self.config
         sft = config.sft if stage.kind == "sft" else replace(config.sft, epochs=0)
+        dpo = config.dpo
+        if stage.kind == "dpo" and not dpo.newest and self.starts_from_ppo(stage):
+            dpo = replace(dpo, newest=config.pipeline.newest_after_ppo)
         reward = config.reward
         if stage.kind in ("ppo", "distil") and place.ensemble is not None and place.ensemble.is_dir():
             reward = replace(reward, members=members_in(place.ensemble))
@@ -179,6 +188,7 @@ class Pipeline:
             config,
             sft=sft,
             reward=reward,
+            dpo=dpo,
             policy=replace(config.policy, path=place.start),
             preferences=replace(config.preferences, url=self.database_url()),
         )
