@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from holdfast.models.fast import products
 from holdfast.models.fast.decoding import HEADROOM, Decoder
 from holdfast.models.fast.packing import Packed
 from holdfast.models.fast.trunk import FastTrunk
@@ -20,6 +21,16 @@ from holdfast.rollout.sampler import Sampling, sample
 from tiny_models import build, sequences
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+@pytest.fixture(autouse=True, params=["packed", "not packed"])
+def _weights(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything once by packed weights, which these models are too small for, and once without."""
+    least = 1 if request.param == "packed" else 1 << 60
+    monkeypatch.setattr(products, "LEAST_SIDE", least)
+    monkeypatch.setattr(products, "LEAST_WORK", least)
+
+
 SHAPE: dict[str, Any] = {
     "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 80,
     "max_position_embeddings": 512, "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1,

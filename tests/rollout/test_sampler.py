@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from holdfast.cores import CORES
 from holdfast.models.policy import Policy
 from holdfast.rollout import sampler
 from holdfast.rollout.batches import take_rows
@@ -94,6 +95,23 @@ def test_an_answer_goes_on_as_if_eos_did_not_end_it(name: str) -> None:
 def test_chunks_change_nothing(max_batch: int) -> None:
     policy = Policy(build("llama"))
     _same(_sample(policy, max_batch=max_batch), _sample(policy, max_batch=256))
+
+
+def test_two_cores_draw_what_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Policy(build("llama"))
+    alone = _sample(policy)
+    monkeypatch.setattr(sampler, "WORTH_CUTTING", 0)
+    CORES.set_workers(2)
+    try:
+        _same(_sample(policy), alone)
+    finally:
+        CORES.set_workers(1)
+
+
+def test_rows_for_cores() -> None:
+    assert sampler._chunks([3, 1, 2, 0, 4], most=9, cores=2) == [[3, 2, 4], [1, 0]]
+    assert sampler._chunks([3, 1], most=9, cores=4) == [[3], [1]]
+    assert sampler._chunks([3, 1, 2], most=2, cores=2) == [[3, 1], [2]], "lots of their own are enough to do"
 
 
 def test_the_order_of_the_prompts_is_kept() -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from holdfast.algorithms.logprobs import token_logprobs
 from holdfast.errors import HoldfastError
 from holdfast.models.fast.blocks import TokenLogProbs
+from holdfast.models.fast.products import MOST_WEIGHTS, Products, ProductsOf
 from holdfast.models.fast.trunk import FastTrunk
 from holdfast.rollout.batches import MicroBatch
 
@@ -99,6 +100,7 @@ class Policy(nn.Module):
         self.plain_head = self._head_is_plain()
         bare_head = self.plain_head and getattr(lm.get_output_embeddings(), "bias", None) is None
         self.fast = FastTrunk.of(lm.base_model, checkpointing) if fast and bare_head else None
+        self._products = ProductsOf(self.weights < MOST_WEIGHTS)
         self.checkpointing = checkpointing and self.fast is None
         if self.checkpointing:
             allow_checkpointing(lm)
@@ -121,6 +123,16 @@ class Policy(nn.Module):
         """The tokens that the model can say, which may be more than its tokenizer knows."""
         return int(self.lm.get_output_embeddings().weight.shape[0])
 
+    @property
+    def head(self) -> Products:
+        """What hidden states are multiplied with to become logits, on the fast path."""
+        return self._products(self.lm.get_output_embeddings().weight)
+
+    @property
+    def weights(self) -> int:
+        """How many there are."""
+        return sum(parameter.numel() for parameter in self.lm.parameters())
+
     def hidden(self, input_ids_BT: Tensor, **kwargs: Any) -> tuple[Tensor, Any]:
         """The trunk's last hidden states and, when a cache was asked for, the cache."""
         out = self.lm.base_model(input_ids=input_ids_BT, use_cache="past_key_values" in kwargs, **kwargs)
@@ -138,8 +150,8 @@ class Policy(nn.Module):
         """Log-probs of the batch's response tokens at the sampling temperature."""
         if self.fast is not None:
             hidden_ND = self.fast.hidden(batch.to_predict)
-            head = self.lm.get_output_embeddings().weight
-            logprobs_N = TokenLogProbs.apply(hidden_ND, head, batch.target_N, temperature)  # type: ignore[no-untyped-call]
+            weight_VD = self.lm.get_output_embeddings().weight
+            logprobs_N = TokenLogProbs.apply(hidden_ND, weight_VD, self.head, batch.target_N, temperature)  # type: ignore[no-untyped-call]
             return Outputs(logprobs_N, None if self.value_head is None else self.value_head(hidden_ND))
         with checkpointed(self.lm, self.checkpointing):
             logits_NV, hidden_ND = self.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)

@@ -27,6 +27,8 @@ from holdfast.processes import PROCESSES
 # Tokens of the vocabulary that are first drawn together.
 BLOCK = 64
 JUST_BELOW_ONE = 1 - 2**-52
+# Weights from which on a token's work outweighs Python's, of which only one core does any at a time.
+WORTH_CUTTING = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def sample_with(
     )
     # Prompts of similar length go together: less padding on the left.
     mine = PROCESSES.part(sorted(range(count), key=lambda i: len(prompts[i])))
-    chunks = [mine[start : start + sampling.max_batch] for start in range(0, len(mine), sampling.max_batch)]
+    chunks = _chunks(mine, sampling.max_batch, CORES.free if policy.weights >= WORTH_CUTTING else 1)
 
     def decode(rows: list[int]) -> None:
         _decode(_decoding(policy, [prompts[i] for i in rows], pad_id, longest), rows, drawn, sampling, eos_id)
@@ -156,6 +158,14 @@ def sample_with(
         mask_BT=torch.arange(width)[None] < torch.tensor(lengths)[:, None],
         finished=drawn.finished,
     )
+
+
+def _chunks(rows: list[int], most: int, cores: int) -> list[list[int]]:
+    """Rows that are decoded together, at most so many; where there is only one such lot, each core takes some of it."""
+    lots = [rows[start : start + most] for start in range(0, len(rows), most)]
+    if len(lots) > 1:
+        return lots
+    return [part for first in range(cores) if (part := rows[first::cores])]
 
 
 @dataclass(frozen=True)
@@ -246,13 +256,13 @@ class _FastDecoding:
 
     def __init__(self, policy: Policy, decoder: Decoder) -> None:
         self.policy, self.decoder = policy, decoder
-        self.head_VI = policy.lm.get_output_embeddings().weight
+        self.head = policy.head
         self.tokens_A: Tensor | None = None
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
         hidden_AI = self.decoder.prefill() if self.tokens_A is None else self.decoder.step(self.tokens_A)
         value_head = self.policy.value_head
-        return hidden_AI @ self.head_VI.t(), None if value_head is None else value_head(hidden_AI)
+        return self.head.times(hidden_AI), None if value_head is None else value_head(hidden_AI)
 
     def keep(self, going: list[int]) -> list[int]:
         return self.decoder.keep(going)

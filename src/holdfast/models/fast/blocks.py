@@ -15,6 +15,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from holdfast.models.fast.folding import Folded
+from holdfast.models.fast.products import Products
 
 # Numbers of a matrix that are worked on together, so that they are still near when they are read again.
 CACHED = 1 << 22
@@ -70,14 +71,16 @@ class NormLinear(Function):
 
 
 class AddLinear(Function):
-    """x + W a, into x's memory: nothing else needs the residual stream of before."""
+    """x + W a, into x's memory where that is quickest: nothing else needs the residual stream of before."""
 
     @staticmethod
     def forward(ctx: Any, x_SO: Tensor, a_SI: Tensor, matrix: Folded) -> Tensor:
         ctx.matrix = matrix
         ctx.save_for_backward(a_SI)
-        ctx.mark_dirty(x_SO)
-        return matrix.add_to(x_SO, a_SI)
+        sum_SO = matrix.add_to(x_SO, a_SI)
+        if sum_SO is x_SO:
+            ctx.mark_dirty(x_SO)
+        return sum_SO
 
     @staticmethod
     def backward(ctx: Any, dx_SO: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -146,38 +149,42 @@ class TokenLogProbs(Function):
     """log softmax(W h / temperature) at the targets, with one matrix of vocabulary size alive instead of four."""
 
     @staticmethod
-    def forward(ctx: Any, hidden_NI: Tensor, weight_VI: Tensor, target_N: Tensor, temperature: float) -> Tensor:
-        powers_NV = hidden_NI.new_empty(hidden_NI.shape[0], weight_VI.shape[0])
+    def forward(
+        ctx: Any, hidden_NI: Tensor, weight_VI: Tensor, head: Products, target_N: Tensor, temperature: float
+    ) -> Tensor:
         total_N, picked_N = hidden_NI.new_empty(2, hidden_NI.shape[0])
-        for rows in _slices(powers_NV):
-            scores_NV = torch.mm(hidden_NI[rows], weight_VI.t(), out=powers_NV[rows])
+        powers = []
+        for rows in _slices(hidden_NI, weight_VI):
+            scores_NV = head.times(hidden_NI[rows])
             if temperature != 1.0:
                 scores_NV.div_(temperature)
             scores_NV.sub_(scores_NV.amax(-1, keepdim=True))
             picked_N[rows] = scores_NV.gather(-1, target_N[rows, None]).squeeze(-1)
             torch.sum(scores_NV.exp_(), -1, out=total_N[rows])
-        ctx.temperature = temperature
-        ctx.save_for_backward(hidden_NI, weight_VI, target_N, powers_NV, total_N)
+            if any(ctx.needs_input_grad):
+                powers.append(scores_NV)
+        ctx.head, ctx.temperature = head, temperature
+        ctx.save_for_backward(hidden_NI, weight_VI, target_N, total_N, *powers)
         return torch.sub(picked_N, total_N.log())
 
     @staticmethod
-    def backward(ctx: Any, d_N: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        hidden_NI, weight_VI, target_N, powers_NV, total_N = ctx.saved_tensors
+    def backward(ctx: Any, d_N: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        hidden_NI, weight_VI, target_N, total_N, *powers = ctx.saved_tensors
         d_N = d_N / ctx.temperature
         dhidden_NI = torch.empty_like(hidden_NI)
         dweight_VI = torch.zeros_like(weight_VI) if ctx.needs_input_grad[1] else None
-        for rows in _slices(powers_NV):
+        for rows, powers_NV in zip(_slices(hidden_NI, weight_VI), powers, strict=True):
             # Into the memory of the forward pass: nothing reads it again.
-            d_NV = powers_NV[rows].mul_((-d_N[rows] / total_N[rows])[:, None])
+            d_NV = powers_NV.mul_((-d_N[rows] / total_N[rows])[:, None])
             d_NV.scatter_add_(-1, target_N[rows, None], d_N[rows, None])
-            torch.mm(d_NV, weight_VI, out=dhidden_NI[rows])
+            dhidden_NI[rows] = ctx.head.back(d_NV)
             if dweight_VI is not None:
                 dweight_VI.addmm_(d_NV.t(), hidden_NI[rows])
-        return dhidden_NI, dweight_VI, None, None
+        return dhidden_NI, dweight_VI, None, None, None
 
 
-def _slices(x_NV: Tensor) -> list[slice]:
-    """Rows that fit the caches together, on a CPU."""
-    rows, columns = x_NV.shape
-    size = max(64, CACHED // columns) if x_NV.device.type == "cpu" else rows
+def _slices(hidden_NI: Tensor, weight_VI: Tensor) -> list[slice]:
+    """Rows whose scores fit the caches together, on a CPU."""
+    rows = hidden_NI.shape[0]
+    size = max(64, CACHED // weight_VI.shape[0]) if hidden_NI.device.type == "cpu" else rows
     return [slice(start, start + size) for start in range(0, rows, size)]

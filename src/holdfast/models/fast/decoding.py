@@ -24,12 +24,10 @@ HEADROOM = 64
 
 
 class _LayerCache:
-    """One layer's weights the way a product wants them, and its part of the cache for the rows still going."""
+    """One layer's weights, and its part of the cache for the rows still going."""
 
     def __init__(self, layer: FoldedLayer) -> None:
-        self.qkv, self.qkv_bias = layer.qkv.weight_OI.t(), layer.qkv.bias_O
-        self.o, self.gate_up, self.down = (m.weight_OI.t() for m in (layer.o, layer.gate_up, layer.down))
-        self.low = layer if any(m.low is not None for m in layer.all) else None
+        self.qkv, self.o, self.gate_up, self.down = layer.all
 
     def hold(self, keys_BKDT: Tensor, values_BKTD: Tensor, rows: int) -> None:
         """Views for the first `rows` rows: made when that number changes and not at every token."""
@@ -157,21 +155,10 @@ class Decoder:
         self.values_LBKTD[..., :used, :] = values[:, : self.rows, :, :used]
 
     def _project(self, x: Tensor, layer: _LayerCache) -> Tensor:
-        unit = x / length(x, self.floor)
-        if layer.low is not None:
-            return layer.low.qkv(unit)
-        return unit @ layer.qkv if layer.qkv_bias is None else torch.addmm(layer.qkv_bias, unit, layer.qkv)
+        return layer.qkv(x / length(x, self.floor))
 
     def _after_attention(self, x: Tensor, answers: Tensor, layer: _LayerCache) -> Tensor:
-        if layer.low is not None:
-            return self._after_attention_low(x, answers, layer.low)
-        x.addmm_(answers, layer.o)
-        gate, up = torch.mm(x / length(x, self.floor), layer.gate_up).chunk(2, -1)
-        return x.addmm_(functional.silu(gate).mul_(up), layer.down)
-
-    def _after_attention_low(self, x: Tensor, answers: Tensor, layer: FoldedLayer) -> Tensor:
-        """The same for a layer with adapters, which add a little to every product."""
-        layer.o.add_to(x, answers)
+        x = layer.o.add_to(x, answers)
         gate, up = layer.gate_up(x / length(x, self.floor)).chunk(2, -1)
         return layer.down.add_to(x, functional.silu(gate).mul_(up))
 

@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from holdfast.models.fast.architecture import Adapter, Architecture, Layer, Linear
+from holdfast.models.fast.products import MOST_WEIGHTS, Products
 
 
 def _say_that_weights_moved(optimiser: Optimizer, *_: Any) -> None:
@@ -108,36 +109,36 @@ class Folded:
     `gradient` is None where nothing of it learns; `low` is what adapters add.
     """
 
-    weight_OI: Tensor
+    products: Products
     bias_O: Tensor | None
     gradient: Gradient | None = None
     low: FoldedLow | None = None
 
     def __call__(self, x_SI: Tensor) -> Tensor:
-        weight_IO = self.weight_OI.t()
-        y_SO = x_SI @ weight_IO if self.bias_O is None else torch.addmm(self.bias_O, x_SI, weight_IO)
+        y_SO = self.products.times(x_SI, self.bias_O)
         return y_SO if self.low is None else self.low.add_to(y_SO, x_SI)
 
     def add_to(self, y_SO: Tensor, x_SI: Tensor) -> Tensor:
-        """y + W x into y's memory, for a matrix without a bias."""
-        y_SO.addmm_(x_SI, self.weight_OI.t())
+        """y + W x, in y's memory or in fresh one, for a matrix without a bias."""
+        y_SO = self.products.add_times(y_SO, x_SI)
         return y_SO if self.low is None else self.low.add_to(y_SO, x_SI)
 
     def back(self, dy_SO: Tensor, x_SI: Tensor) -> Tensor:
         """The gradient of x; that of the matrix adds up where it learns."""
         if self.gradient is not None:
             self.gradient.add(dy_SO, x_SI, self.bias_O is not None)
-        dx_SI = dy_SO @ self.weight_OI
+        dx_SI = self.products.back(dy_SO)
         return dx_SI if self.low is None else self.low.back(dy_SO, x_SI, dx_SI)
 
     def rows(self, start: int, stop: int) -> Folded:
         """Some of the projections alone."""
         bias_O = None if self.bias_O is None else self.bias_O[start:stop]
-        shape = (int(self.weight_OI.shape[0]), int(self.weight_OI.shape[1]))
+        weight_OI = self.products.weight_OI
+        shape = (int(weight_OI.shape[0]), int(weight_OI.shape[1]))
         some = slice(start, stop)
         gradient = None if self.gradient is None else RowsOfGradient(self.gradient, shape, some)
         low = None if self.low is None else FoldedLow(self.low.a_RI, self.low.b_OR, self.low.gradient, some)
-        return Folded(self.weight_OI[some], bias_O, gradient, low)
+        return Folded(self.products.rows(start, stop), bias_O, gradient, low)
 
 
 class Projections:
@@ -168,9 +169,9 @@ class Projections:
         return self.norm.mul(self.norm.numel() ** 0.5)
 
     @torch.no_grad()
-    def fold(self) -> Folded:
+    def fold(self, packs: bool) -> Folded:
         if self.bare:
-            return Folded(self.parts[0].layer.weight.detach(), None)
+            return Folded(Products(self.parts[0].layer.weight.detach(), packs), None)
         weight_OI = torch.cat([part.taken(part.layer.weight) for part in self.parts]).mul_(self._columns())
         bias_O = None
         if self.has_bias:
@@ -179,7 +180,7 @@ class Projections:
             bias_O = torch.cat(
                 [z if b is None else part.taken(b) for part, b, z in zip(self.parts, biases, none, strict=True)]
             )
-        return Folded(weight_OI, bias_O)
+        return Folded(Products(weight_OI, packs), bias_O)
 
     @torch.no_grad()
     def fold_low(self) -> FoldedLow | None:
@@ -324,13 +325,14 @@ class FoldedBase:
     def __init__(self, layers: list[LayerProjections]) -> None:
         self.layers = layers
         self.parameters = [p for layer in layers for part in layer.all for p in part.parameters]
+        self.packs = sum(p.numel() for p in self.parameters) < MOST_WEIGHTS
         self._made_from: list[tuple[int, int]] = []
         self._folded: list[FoldedLayer] = []
 
     def current(self) -> list[FoldedLayer]:
         state = _state(self.parameters)
         if state != self._made_from:
-            self._folded = [FoldedLayer(*(part.fold() for part in layer.all)) for layer in self.layers]
+            self._folded = [FoldedLayer(*(part.fold(self.packs) for part in layer.all)) for layer in self.layers]
             self._made_from = state
         return self._folded
 
@@ -370,7 +372,7 @@ class FoldedWeights:
             self._low = [[part.fold_low() for part in layer.all] for layer in self.layers]
             self._made_from = state
         return [
-            FoldedLayer(*(Folded(f.weight_OI, f.bias_O, None, low) for f, low in zip(layer.all, lows, strict=True)))
+            FoldedLayer(*(Folded(f.products, f.bias_O, None, low) for f, low in zip(layer.all, lows, strict=True)))
             for layer, lows in zip(base, self._low, strict=True)
         ]
 
@@ -391,7 +393,7 @@ def _learning(part: Projections, folded: Folded) -> Folded:
     """A folded matrix with room for the gradients of what learns in it."""
     learns = any(p.requires_grad for p in part.parameters)
     low = None if folded.low is None else FoldedLow(folded.low.a_RI, folded.low.b_OR, LowGradient())
-    return Folded(folded.weight_OI, folded.bias_O, Gradient() if learns else None, low)
+    return Folded(folded.products, folded.bias_O, Gradient() if learns else None, low)
 
 
 class _Unfold(Function):

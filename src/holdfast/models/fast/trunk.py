@@ -138,4 +138,4 @@ class FastTrunk:
 
 
 def _split(qkv: Folded, queries: int) -> tuple[Folded, Folded]:
-    return qkv.rows(0, queries), qkv.rows(queries, qkv.weight_OI.shape[0])
+    return qkv.rows(0, queries), qkv.rows(queries, int(qkv.products.weight_OI.shape[0]))
