@@ -1,6 +1,7 @@
 """SFT -> reward -> PPO -> DPO on the built-in world: what each stage does to gold, KL, length, and at what price.
 
-Each seed is one `holdfast pipeline`, with DPO once after PPO and once beside it, from SFT.
+Each seed is one `holdfast pipeline`, with DPO once after PPO and once beside it, from SFT, and with the best of n answers
+of SFT's distilled into SFT.
 
 python benchmarks/progression.py       writes benchmarks/results/progression.json and progression.svg
 """
@@ -22,7 +23,7 @@ from holdfast.report.data import ProbeRow, read_run
 from holdfast.report.probe_panels import side_by_side
 from kept import keep, keep_figure, seeds_and_runs
 
-STAGES = "sft,reward,ppo,dpo,dpo@sft"
+STAGES = "sft,reward,ppo,dpo,dpo@sft,distil@sft"
 SHOWN = {"sft": "1-sft", "ppo": "3-ppo", "dpo": "5-dpo-2"}
 
 

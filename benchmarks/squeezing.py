@@ -1,6 +1,6 @@
 """The squeezing effect on the built-in world: what DPO does to chosen answers, rejected ones and the argmax.
 
-Six passes over the labelled pairs of the reference's own answers, with and without fine-tuning on both answers first.
+Two passes over the labelled pairs of the reference's own answers, with and without fine-tuning on both answers first.
 
 python benchmarks/squeezing.py         writes benchmarks/results/squeezing.json and squeezing.svg
 """
@@ -17,7 +17,7 @@ from holdfast.lab.statistics import bootstrap
 from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure, seeds_and_runs
 
-SETTINGS = ("dpo.epochs=6", "dpo.lr=1e-4", "probes.prompts=128")
+SETTINGS = ("dpo.epochs=2", "dpo.lr=1e-4", "probes.prompts=128")
 ARMS = {"dpo": (), "both answers first": ("dpo.sft_both=4",)}
 LINES = (("chosen", 0), ("rejected", 1), ("chosen_varied", 5), ("other", 3))
 
