@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from holdfast.checkpoint.files import write_atomic
@@ -236,14 +236,14 @@ def mean_heldout(trials: Sequence[Trial]) -> dict[str, list[float]]:
 
 
 def costs(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """What an arm spends, mean over its trials."""
+    """What an arm spends, mean over its trials; of the seconds the median, since a machine may have stood still."""
     clocked = [t.seconds for t in trials if t.seconds is not None]
     return {
         "trials": len(trials),
         "labels": fmean(t.labels.total for t in trials) if trials else None,
         "audit_labels": fmean(t.labels.audit for t in trials) if trials else None,
         "tokens": fmean(t.tokens for t in trials) if trials else None,
-        "seconds": fmean(clocked) if clocked else None,
+        "seconds": median(clocked) if clocked else None,
     }
 
 

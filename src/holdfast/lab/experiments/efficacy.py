@@ -87,7 +87,8 @@ def tables(result: Result) -> list[Table]:
         Table("Gold at the end, on held-out prompts", ("scenario", "arm", "mean", "95% interval", "best", "rollbacks"),
               ends, 2),
         Table("Paired differences at the end", ("", "mean", "95% interval", "pairs"), differences),
-        Table("What each arm spent, a trial", ("arm", "labels", "of them audit", "tokens", "seconds", "trials"), spent),
+        Table("What each arm spent, a trial",
+              ("arm", "labels", "of them audit", "tokens", "seconds (median)", "trials"), spent),
     ]  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def finding(arms: Result) -> str:
     ends = {name: arms[name]["end"]["mean"] for name in ("bare", "guarded") if arms.get(name, {}).get("end")}
     if len(ends) < 2:
         return "gold by step"
-    return f"{ends['bare']:+.2f} bare, {ends['guarded']:+.2f} guarded"
+    return f"{ends['guarded']:+.2f} (bare {ends['bare']:+.2f})"
 
 
 EXPERIMENT = Experiment(
