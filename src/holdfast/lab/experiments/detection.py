@@ -73,11 +73,12 @@ def recommend(result: Result) -> str:
 
 def figure(result: Result) -> list[ChartSpec]:
     """Gold around the verdict: it should be called where gold falls."""
-    called = [run for run in result["runs"] if run["onset"] is not None and run["called"] is not None][:6]
+    called = [run for run in result["runs"] if run["onset"] is not None and run["called"] is not None]
+    first = {run["scenario"]: run for run in reversed(called)}
     return [
         ChartSpec(
             title=f"Called in {result['soon']['mean']:.0%} of hacked runs within {SOON} rounds of the fall",
-            subtitle="Gold on held-out prompts; round 0 is the round of the verdict.",
+            subtitle="Gold on held-out prompts, the first called run of each scenario; round 0 is the verdict's.",
             unit="gold score",
             x_label="rounds from the verdict",
             series=tuple(
@@ -86,7 +87,7 @@ def figure(result: Result) -> list[ChartSpec]:
                     [n - run["called"] for n in range(len(run["gold"]))],
                     run["gold"],
                 )
-                for run in called
+                for run in reversed(first.values())
             ),
             width=860,
         )
