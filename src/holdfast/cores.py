@@ -92,6 +92,7 @@ class Cores:
 
         def run(piece: Callable[[], Result]) -> Result:
             _inside.worker, _inside.sharers = True, min(self.workers, len(pieces))
+            torch.get_num_threads()  # A new thread takes torch's number of threads over when it is first asked.
             # Whether gradients are kept is each thread's own affair, so it is handed on.
             with torch.set_grad_enabled(learns):
                 return piece()

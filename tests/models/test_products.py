@@ -32,6 +32,13 @@ def test_packed_products_are_the_plain_ones(rows: int) -> None:
     torch.testing.assert_close(some.times(numbers(400, 160)), numbers(400, 160) @ weight_OI[32:192].t(), **CLOSE)
 
 
+def test_a_few_rows_of_a_large_matrix() -> None:
+    weight_OI, x_SI = numbers(2048, 1024), numbers(3, 1024, seed=1)
+    ready = Products(weight_OI, packs=True)
+    assert ready._pays(x_SI)
+    torch.testing.assert_close(ready.times(x_SI), x_SI @ weight_OI.t(), **CLOSE)
+
+
 @pytest.mark.parametrize(
     ("shape", "rows", "packs", "dtype"),
     [

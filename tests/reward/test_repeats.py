@@ -66,7 +66,11 @@ def test_a_repeat_belongs_to_the_run_that_asks_again() -> None:
             assert original_of(again.id) == first.id
             assert [asked_by(again.id, run) for run in ("w-0/ppo", "w-0/ppo-2")] == [key == "w-0/ppo", key != "w-0/ppo"]
     assert repeat_of(ours, 4, "w-0/ppo").id != repeat_of(ours, 4, "w-0/ppo-2").id, "both may ask, each for itself"
-    assert (asked_by(ours.id, "w-0/ppo"), asked_by(theirs.id, "w-0/ppo")) == (True, False)
+    assert (asked_by(ours.id, "w-0/ppo"), asked_by(theirs.id, "w-0/ppo"), asked_by(ours.id, "w-0")) == (
+        True,
+        False,
+        False,
+    )
 
 
 def test_the_surest_are_those_on_which_people_and_the_member_agree() -> None:

@@ -101,6 +101,7 @@ def test_two_cores_draw_what_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy(build("llama"))
     alone = _sample(policy)
     monkeypatch.setattr(sampler, "WORTH_CUTTING", 0)
+    monkeypatch.setattr(sampler, "LEAST_ROWS", 1)
     CORES.set_workers(2)
     try:
         _same(_sample(policy), alone)
@@ -108,9 +109,12 @@ def test_two_cores_draw_what_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
         CORES.set_workers(1)
 
 
-def test_rows_for_cores() -> None:
+def test_rows_for_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "LEAST_ROWS", 2)
     assert sampler._chunks([3, 1, 2, 0, 4], most=9, cores=2) == [[3, 2, 4], [1, 0]]
-    assert sampler._chunks([3, 1], most=9, cores=4) == [[3], [1]]
+    assert sampler._chunks([3, 1, 2, 0], most=9, cores=4) == [[3, 2], [1, 0]], "too few for four cores"
+    assert sampler._chunks([3], most=9, cores=4) == [[3]]
+    assert sampler._chunks([], most=9, cores=4) == []
     assert sampler._chunks([3, 1, 2], most=2, cores=2) == [[3, 1], [2]], "lots of their own are enough to do"
 
 

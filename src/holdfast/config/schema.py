@@ -325,7 +325,7 @@ class DPOConfig:
         "reward.initial_comparisons where there are none",
         low=0,
     )
-    newest: int = setting(0, "labels to learn from, the newest that there are; 0 takes all", low=0)
+    newest: int = setting(0, "labels to take, held-out ones among them, the newest that there are; 0 takes all", low=0)
     sft_lr: float = setting(3e-3, "peak learning rate of sft_both", above=0.0)
     sft_both: int = setting(
         0, "first fine-tune for this many passes on both answers of every pair, chosen and rejected, against squeezing",
@@ -353,7 +353,7 @@ class PipelineConfig:
         "stage, dpo@ppo:round-0002 from its checkpoint, dpo@DIR or dpo@RUN@round-0003 from elsewhere",
     )
     newest_after_ppo: int = setting(
-        800, "dpo.newest of a DPO stage that starts from PPO's policy, where dpo.newest is 0: older labels are about "
+        800, "dpo.newest of a DPO stage that goes on from PPO's policy, where dpo.newest is 0: older labels are about "
         "answers that PPO has left behind; 0 takes all", low=0,
     )  # fmt: skip
     audit_pairs: int = setting(60, "comparisons with SFT that people answer after each stage; 0 for none", low=0)

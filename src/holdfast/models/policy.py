@@ -151,7 +151,10 @@ class Policy(nn.Module):
         if self.fast is not None:
             hidden_ND = self.fast.hidden(batch.to_predict)
             weight_VD = self.lm.get_output_embeddings().weight
-            logprobs_N = TokenLogProbs.apply(hidden_ND, weight_VD, self.head, batch.target_N, temperature)  # type: ignore[no-untyped-call]
+            learns = torch.is_grad_enabled()
+            logprobs_N = TokenLogProbs.apply(  # type: ignore[no-untyped-call]
+                hidden_ND, weight_VD, self.head, batch.target_N, temperature, learns
+            )
             return Outputs(logprobs_N, None if self.value_head is None else self.value_head(hidden_ND))
         with checkpointed(self.lm, self.checkpointing):
             logits_NV, hidden_ND = self.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)

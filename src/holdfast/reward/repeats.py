@@ -35,7 +35,7 @@ class Repeats:
 
 def repeat_of(comparison: Comparison, round: int, key: str = "") -> Comparison:
     """The same question, to be asked again in a round of the run with this key, whichever run asked it first."""
-    run = f"-{key}" if key and not comparison.id.startswith(f"{key}/") else ""
+    run = f"-{key}" if key and not asked_by(comparison.id, key) else ""
     return replace(comparison, id=f"{comparison.id}{_AGAIN}{round:04d}{run}", round=round)
 
 
@@ -50,9 +50,9 @@ def original_of(comparison_id: str) -> str:
 
 def asked_by(comparison_id: str, key: str) -> bool:
     """Whether the run with this key asked it, as a comparison of its own or again."""
-    _, again, told = comparison_id.rpartition(_AGAIN)
+    first, again, told = comparison_id.rpartition(_AGAIN)
     other = told.partition("-")[2] if again else ""
-    return other == key if other else comparison_id.startswith(f"{key}/")
+    return key == (other or (first if again else comparison_id).rpartition("/")[0])
 
 
 def surest(pairs: Sequence[Pair], margin_P: Tensor, count: int) -> list[str]:

@@ -29,6 +29,8 @@ BLOCK = 64
 JUST_BELOW_ONE = 1 - 2**-52
 # Weights from which on a token's work outweighs Python's, of which only one core does any at a time.
 WORTH_CUTTING = 1_000_000
+# Rows that a core has to have of its own for the same reason.
+LEAST_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,8 @@ def _chunks(rows: list[int], most: int, cores: int) -> list[list[int]]:
     lots = [rows[start : start + most] for start in range(0, len(rows), most)]
     if len(lots) > 1:
         return lots
-    return [part for first in range(cores) if (part := rows[first::cores])]
+    parts = max(1, min(cores, len(rows) // LEAST_ROWS))
+    return [rows[first::parts] for first in range(parts)] if rows else []
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Source:
         if not self.config.preferences.url and not (self.run.path / "run.db").is_file():
             return ()
         with PreferenceStore.open(self.run.database_url(self.config)) as store:
-            answered = Answered(store, self.config.reward.holdout)
+            answered = Answered(store, self.config.reward.holdout, self.run.key)
             answered.update()
             known, _ = answered.old_and_fresh(ALWAYS, ALWAYS, watermark)
             chosen = draw_replay(known, KNOWN_COMPARISONS, generator(0, "served answers", watermark))

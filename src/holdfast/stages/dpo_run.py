@@ -41,6 +41,7 @@ from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rundir import RunDirectory
 from holdfast.sft import imitate
+from holdfast.stages.measuring import MEASURE
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import open_sinks
@@ -140,8 +141,8 @@ def labels_of(
     config = ingredients.config
     if KEPT in kept.names():
         document: Any = kept.load(KEPT).documents["pairs"]
-        watermark = int(document["watermark"])
-        return newest(clear_cut(store.labelled(watermark=watermark)), config.dpo.newest, store, watermark), watermark
+        watermark, count = int(document["watermark"]), int(document.get("newest", 0))
+        return newest(clear_cut(store.labelled(watermark=watermark)), count, store, watermark), watermark
     if ingredients.imported:
         store.add_comparisons([item.comparison for item in ingredients.imported])
         store.add_labels([label for item in ingredients.imported for label in item.labels])
@@ -174,12 +175,16 @@ def _collect(ingredients: Ingredients, run: RunDirectory, store: PreferenceStore
 
 
 def clear_cut(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison]:
-    """Those that people have decided, with two different answers; what was asked again counts once."""
+    """Those that people have decided, with two different answers; what was asked again counts once.
+
+    What measured an earlier stage of a pipeline goes on measuring, and trains nothing.
+    """
     return [
         item
         for item in labelled
         if item.share_a != 0.5
         and not is_repeat(item.comparison.id)
+        and f"/{MEASURE}-" not in item.comparison.id
         and (item.comparison.a.text, item.comparison.a.token_ids)
         != (item.comparison.b.text, item.comparison.b.token_ids)
     ]
@@ -265,7 +270,9 @@ def with_reference(
         limits = codec.pad_id, config.policy.micro_batch_tokens
         chosen = answer_logprobs(reference, prompts, [p.chosen for p in everything], *limits)
         rejected = answer_logprobs(reference, prompts, [p.rejected for p in everything], *limits)
-        pairs: dict[str, JSON] = {"watermark": watermark, "digest": digest, "pairs": len(everything)}
+        pairs: dict[str, JSON] = {
+            "watermark": watermark, "newest": config.dpo.newest, "digest": digest, "pairs": len(everything),
+        }  # fmt: skip
         kept.save(KEPT, Snapshot({"logprobs": {"chosen": chosen, "rejected": rejected}}, {"pairs": pairs}))
     done = [
         replace(pair, reference_chosen=c, reference_rejected=r)

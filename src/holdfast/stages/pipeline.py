@@ -151,10 +151,13 @@ class Pipeline:
         return self.config.policy.path
 
     def starts_from_ppo(self, stage: Stage) -> bool:
-        """Whether a stage goes on from a policy of a PPO stage of this pipeline."""
-        policies = {other.label: other for other in self.stages[: stage.number - 1] if other.kind != "reward"}
-        named = stage.start.partition(":")[0] or next(reversed(policies), "")
-        return named in policies and policies[named].kind == "ppo"
+        """Whether a stage goes on from a policy of a PPO stage of this pipeline, or from what became of one."""
+        earlier = self.stages[: stage.number - 1]
+        named = stage.start.partition(":")[0]
+        found = [s for s in earlier if (s.label == named if named else s.kind != "reward")]
+        if not found or found[-1].kind == "sft":
+            return False
+        return found[-1].kind == "ppo" or self.starts_from_ppo(found[-1])
 
     def policy_of(self, stage: Stage, checkpoint: str = "") -> str:
         run = self.run_directory.path / "stages" / stage.directory

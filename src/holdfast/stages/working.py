@@ -120,7 +120,7 @@ def work_ppo(
 def work_dpo(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
-    """DPO on every label in the store."""
+    """DPO on the store's labels: all, or the newest."""
     assembly = assemble_dpo(ingredients, place.run, progress, observers, stop)
     try:
         assembly.loop.run()

@@ -150,7 +150,13 @@ class TokenLogProbs(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_NI: Tensor, weight_VI: Tensor, head: Products, target_N: Tensor, temperature: float
+        ctx: Any,
+        hidden_NI: Tensor,
+        weight_VI: Tensor,
+        head: Products,
+        target_N: Tensor,
+        temperature: float,
+        learns: bool,
     ) -> Tensor:
         total_N, picked_N = hidden_NI.new_empty(2, hidden_NI.shape[0])
         powers = []
@@ -161,14 +167,14 @@ class TokenLogProbs(Function):
             scores_NV.sub_(scores_NV.amax(-1, keepdim=True))
             picked_N[rows] = scores_NV.gather(-1, target_N[rows, None]).squeeze(-1)
             torch.sum(scores_NV.exp_(), -1, out=total_N[rows])
-            if any(ctx.needs_input_grad):
+            if learns:
                 powers.append(scores_NV)
         ctx.head, ctx.temperature = head, temperature
         ctx.save_for_backward(hidden_NI, weight_VI, target_N, total_N, *powers)
         return torch.sub(picked_N, total_N.log())
 
     @staticmethod
-    def backward(ctx: Any, d_N: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, d_N: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
         hidden_NI, weight_VI, target_N, total_N, *powers = ctx.saved_tensors
         d_N = d_N / ctx.temperature
         dhidden_NI = torch.empty_like(hidden_NI)
@@ -180,7 +186,7 @@ class TokenLogProbs(Function):
             dhidden_NI[rows] = ctx.head.back(d_NV)
             if dweight_VI is not None:
                 dweight_VI.addmm_(d_NV.t(), hidden_NI[rows])
-        return dhidden_NI, dweight_VI, None, None, None
+        return dhidden_NI, dweight_VI, None, None, None, None
 
 
 def _slices(hidden_NI: Tensor, weight_VI: Tensor) -> list[slice]:

@@ -14,6 +14,7 @@ and stays two thin matrices. Models with adapters on one frozen base share its f
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -328,13 +329,15 @@ class FoldedBase:
         self.packs = sum(p.numel() for p in self.parameters) < MOST_WEIGHTS
         self._made_from: list[tuple[int, int]] = []
         self._folded: list[FoldedLayer] = []
+        self._folding = threading.Lock()
 
     def current(self) -> list[FoldedLayer]:
-        state = _state(self.parameters)
-        if state != self._made_from:
-            self._folded = [FoldedLayer(*(part.fold(self.packs) for part in layer.all)) for layer in self.layers]
-            self._made_from = state
-        return self._folded
+        with self._folding:
+            state = _state(self.parameters)
+            if state != self._made_from:
+                self._folded = [FoldedLayer(*(part.fold(self.packs) for part in layer.all)) for layer in self.layers]
+                self._made_from = state
+            return self._folded
 
 
 # By the identities of their weights, which a base keeps alive as long as it is here itself.
