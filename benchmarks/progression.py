@@ -1,7 +1,7 @@
 """SFT -> reward -> PPO -> DPO on the built-in world: what each stage does to gold, KL, length, and at what price.
 
-Each seed is one `holdfast pipeline`, with DPO once after PPO and once beside it, from SFT, and with the best of n answers
-of SFT's distilled into SFT.
+Each seed is one `holdfast pipeline`, with DPO once after PPO and once beside it, from SFT, and with the best of n
+answers of SFT's distilled into SFT.
 
 python benchmarks/progression.py       writes benchmarks/results/progression.json and progression.svg
 """
