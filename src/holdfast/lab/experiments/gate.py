@@ -99,18 +99,18 @@ def figure(result: Result) -> list[ChartSpec]:
     for kind in result["kinds"]:
         rows = [r for r in result["refreshes"] if r["labels"] == kind]
         series = []
-        for name, wanted in (("accepted", True), ("refused", False)):
+        for colour, (name, wanted) in enumerate((("accepted", True), ("refused", False))):
             changes = sorted(r["after"]["accuracy"] - r["before"]["accuracy"] for r in rows if r["accepted"] == wanted)
             if changes:
                 places = [(i + 0.5) / len(changes) for i in range(len(changes))]
-                series.append(Series(name, places, changes, dots=True))
+                series.append(Series(name, places, changes, colour, dots=True))
         of = result["kinds"][kind]
         charts.append(
             ChartSpec(
                 title=f"{kind}: {of['accepted']} of {of['count']} accepted",
                 subtitle="Change of accuracy by a refresh, in order; above 0 it did good.",
                 unit="accuracy after less before",
-                x_label="share of the refreshes",
+                x_label="share of them",
                 series=tuple(series),
             )
         )
