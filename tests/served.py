@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from holdfast.preferences.accounts import Account, AccountStore, Role
@@ -32,7 +33,9 @@ class Server:
     def start(self) -> None:
         command = [sys.executable, "-m", "holdfast.cli.main", "serve", str(self.run), "--port", str(self.port)]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        # Tests that are run in the background ignore Ctrl-C, and the server would inherit that.
+        heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=heeds)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:(\d+)", line)

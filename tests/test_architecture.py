@@ -340,9 +340,10 @@ def test_every_setting_is_read_by_something(
     with serving(stand_in) as url:
         small_run.run(tmp_path / "served", vllm__url=url, run__rounds="1", run__steps_per_round="1")
     stages = small_run.settings(
-        sft__epochs="20", rollout__max_new_tokens="24", dpo__epochs="1", dpo__sft_both="1", probes__every="4"
-    )
-    words = ["--runs", str(tmp_path), "--name", "stages", "--stages", "sft,reward,distil,dpo"]
+        sft__epochs="20", rollout__max_new_tokens="24", dpo__epochs="1", dpo__sft_both="1", probes__every="4",
+        run__rounds="1", run__steps_per_round="1",
+    )  # fmt: skip
+    words = ["--runs", str(tmp_path), "--name", "stages", "--stages", "sft,reward,distil,ppo,dpo"]
     assert main(["pipeline", *words, *stages]) == 0
     controller_of(load_config(None, ["kl.controller=adaptive"]))
     prompts = tmp_path / "prompts.txt"
