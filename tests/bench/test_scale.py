@@ -13,7 +13,7 @@ from holdfast.bench import scale_child, scale_iteration, scale_run, scale_store
 from holdfast.bench.ours import Ours
 from holdfast.bench.scale import chosen
 from holdfast.bench.scale_child import Once, Stopwatch, figures_of, measure
-from holdfast.bench.scale_curves import AREAS, RUN, STEPS, STORE, Area, Curve, Measurement, exponent
+from holdfast.bench.scale_curves import AREAS, RUN, STEPS, STORE, Area, Curve, Found, Measurement, exponent
 from holdfast.bench.scale_figure import figure
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
@@ -167,7 +167,7 @@ def test_what_is_steep_gets_a_sentence() -> None:
 
 
 def test_the_figure_has_two_charts_for_each_panel() -> None:
-    svg = figure([(STORE, [curve([1.0, 10.0, 100.0, 1000.0])])])
+    svg = figure([Found(STORE, [curve([1.0, 10.0, 100.0, 1000.0])], {})])
     assert svg.count('class="title"') == 2
     assert "Work on the whole store: time" in svg
     assert "Work on the whole store: memory" in svg
@@ -199,11 +199,46 @@ def test_results_are_kept_and_shown(
     printed = capsys.readouterr().out
     assert "labelled()" in printed
     assert "report, bytes at 60: 500,000, n^0.00" in printed
-    kept = json.loads((out / "scale.json").read_text())
+    kept = json.loads((out / "scale-quick.json").read_text())
     store = next(area for area in kept["areas"] if area["name"] == "store")
     assert store["curves"]["labelled()"]["n"] == [200, 400]
     assert store["curves"]["labelled()"]["exponents"] == {"time": 1.0, "memory": 1.0}
     assert "make" not in kept["areas"][1]["curves"]
-    assert (out / "scale.svg").read_text().startswith("<svg")
+    assert (out / "scale-quick.svg").read_text().startswith("<svg")
     assert list((work / "scale").iterdir()) == [], "what was measured is removed"
     assert main(["bench", "scale", "--out", str(tmp_path / "nowhere")]) == 2
+
+
+def test_what_is_not_measured_again_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it is cut: every area is kept as soon as it is measured."""
+    pace = 1e-4
+
+    def made_up(function: str, directory: Path, n: int) -> dict[str, float]:
+        if "scale_run" in function and pace > 2e-4:
+            raise KeyboardInterrupt
+        return {"seconds": n * 2e-4, "processor": n * pace, "memory": n * 1e4}
+
+    def bench(*words: str) -> int:
+        return main(["bench", "scale", *words, "--out", str(tmp_path), "--work", str(tmp_path / "work")])
+
+    def times() -> dict[str, float]:
+        areas = json.loads((tmp_path / "scale.json").read_text())["areas"]
+        return {name: c["processor"][-1] / c["n"][-1] for area in areas for name, c in area["curves"].items()}
+
+    monkeypatch.setattr(scale_child, "measure", made_up)
+    assert bench("--only", "report,store") == 0
+    assert bench("--quick") == 0
+    assert times().keys() == {"report"} | {m.name for m in STORE.measurements}, "--quick has a file of its own"
+    pace = 2e-4
+    assert bench("--only", "resume") == 0
+    assert times()["report"] == pytest.approx(1e-4)
+    assert times()["labelled()"] == pytest.approx(1e-4)
+    assert times()["resume"] == pytest.approx(2e-4)
+    assert list(times())[:1] == ["add comparisons"], "in the order of the areas"
+    pace = 3e-4
+    assert bench("--only", "store,report") != 0
+    assert times()["labelled()"] == pytest.approx(3e-4)
+    assert times()["report"] == pytest.approx(1e-4)
+    pace = 1e-4
+    (tmp_path / "scale.json").write_text("{}")
+    assert bench("--only", "report") == 2

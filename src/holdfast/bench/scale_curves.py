@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import linear_regression
+from typing import Any
 
 # Above this a curve needs a sentence: n log n over three decades is steeper than 1, and noise adds to it.
 STEEP = 1.15
@@ -64,6 +65,20 @@ class Curve:
             return ""
         grown = " and ".join(f"{name} grows as n^{e:.2f}" for name, e in steep.items())
         return f"{self.measurement.name}: {grown}. {self.measurement.why or 'The cause is not known.'}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The curves of an area, and the command and machine that measured the newest of them."""
+
+    area: Area
+    curves: list[Curve]
+    made_by: dict[str, Any]
+
+
+def shown(curves: Sequence[Curve]) -> list[Curve]:
+    """Without what the others only need first."""
+    return [curve for curve in curves if curve.measurement.panel]
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:

@@ -1,11 +1,10 @@
-"""The curves as a table for people, as JSON and as a figure with logarithmic axes."""
+"""The curves as a table for people and as a figure with logarithmic axes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from holdfast.bench.scale_curves import Area, Curve
+from holdfast.bench.scale_curves import Area, Curve, Found, shown
 from holdfast.bench.tables import show_table
 from holdfast.report.charts import ChartSpec, Series, grid
 
@@ -23,33 +22,9 @@ PANELS = {
 }
 
 
-def shown(curves: Sequence[Curve]) -> list[Curve]:
-    return [curve for curve in curves if curve.measurement.panel]
-
-
-def document(results: Sequence[tuple[Area, list[Curve]]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": area.name,
-            "title": area.title,
-            "x": area.x,
-            "curves": {
-                curve.measurement.name: {
-                    "meaning": curve.measurement.meaning,
-                    "n": curve.n,
-                    **curve.figures,
-                    "exponents": {name: e and round(e, 3) for name, e in curve.exponents().items()},
-                    "note": curve.note(),
-                }
-                for curve in shown(curves)
-            },
-        }
-        for area, curves in results
-    ]
-
-
-def show(results: Sequence[tuple[Area, list[Curve]]]) -> None:
-    for area, curves in results:
+def show(results: Sequence[Found]) -> None:
+    for found in results:
+        area, curves = found.area, found.curves
         sizes = _some(shown(curves)[0].n)
         columns = [area.x, *(f"{n:,}" for n in sizes), "n^", "MiB", "n^"]
         rows = []
@@ -83,10 +58,11 @@ def _power(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def figure(results: Sequence[tuple[Area, list[Curve]]]) -> str:
+def figure(results: Sequence[Found]) -> str:
     """A chart of time and one of memory for each panel."""
     charts = []
-    for area, curves in results:
+    for found in results:
+        area, curves = found.area, found.curves
         for panel in dict.fromkeys(curve.measurement.panel for curve in shown(curves)):
             some = [curve for curve in curves if curve.measurement.panel == panel]
             title, subtitle = PANELS[panel]
