@@ -21,7 +21,7 @@ from holdfast.lab.experiments.gate import EXPERIMENT as GATE
 from holdfast.lab.experiments.overhead import EXPERIMENT as OVERHEAD
 from holdfast.lab.experiments.pitfalls import EXPERIMENT as PITFALLS
 from holdfast.lab.experiments.sweep import KNOBS
-from holdfast.lab.results import figure_of, plain
+from holdfast.lab.results import arm_document, figure_of, plain
 from holdfast.lab.scenarios import FLAW_SCENARIOS, NO_KL, flaw_scenarios
 from holdfast.lab.trial import Labels, Trial
 from holdfast.worlds.flaws import FLAWS
@@ -277,6 +277,21 @@ def test_pitfalls() -> None:
     words = PITFALLS.recommend(result)
     assert "no KL loses" in words
     assert "no rollback cannot be told apart" in words
+
+
+@pytest.mark.parametrize("settings", [(), ("run.rounds=6", "run.steps_per_round=10", "preferences.per_round=60")])
+def test_a_refresh_too_often_is_of_as_many_steps_and_labels(settings: tuple[str, ...]) -> None:
+    here = plan(PITFALLS, settings)
+    configs = {a.name: here.job(Cell("verbosity, planted", a.name, 1000)).config() for a in PITFALLS.arms}
+    often, usual = configs["updated too often"], configs["default"]
+    assert often.run.steps_per_round == 2
+    assert len({c.run.rounds * c.run.steps_per_round for c in configs.values()}) == 1
+    assert len({(c.flaw.onset - 1) * c.run.steps_per_round for c in configs.values()}) == 1
+    # The first round has the labels of the start, and collects none.
+    fresh, fresh_usual = ((c.run.rounds - 1) * c.preferences.per_round for c in (often, usual))
+    assert fresh_usual - often.run.rounds < fresh <= fresh_usual
+    told = arm_document(here, PITFALLS.arm("updated too often"))
+    assert f"flaw.onset={often.flaw.onset}" in told["all_settings"]["verbosity, planted"]
 
 
 def test_a_sweep() -> None:

@@ -85,5 +85,5 @@ def read_dpo_trial(path: Path, seed: int) -> DPOTrial:
         gold=[value for _, value in data.gold_of("heldout")],
         kl=[value for _, value in data.known("objective/kl")],
         length=[value for _, value in data.known("response/length_mean")],
-        warned=dict(warnings[0].fields) if warnings else None,
+        warned={"step": warnings[0].step, **warnings[0].fields} if warnings else None,
     )

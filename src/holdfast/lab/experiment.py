@@ -19,7 +19,7 @@ from statistics import fmean, median
 from typing import Any
 
 from holdfast.checkpoint.files import write_atomic
-from holdfast.config import config_from, config_toml, load_config
+from holdfast.config import Config, config_from, config_toml, load_config
 from holdfast.errors import HoldfastError
 from holdfast.lab.mislabelling import HONEST
 from holdfast.lab.trial import Job, Trial
@@ -53,6 +53,7 @@ class Arm:
     """One way of running. `spends_like` names an arm whose labels, all of them, this one gets at the start.
 
     An arm that is there for comparison need not be run on every seed: `seeds` is how many at most, from the first on.
+    `adapts` makes of all other settings those that follow from them, such as a scenario's onset in shorter rounds.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Arm:
     judge_refreshes: bool = False
     spends_like: str = ""
     seeds: int | None = None
+    adapts: Callable[[Config], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -168,11 +170,16 @@ class Plan:
             if bool(arm.spends_like) == later and (arm.seeds is None or number < arm.seeds)
         ]
 
+    def overrides(self, arm: Arm, scenario: Scenario) -> tuple[str, ...]:
+        """All settings of an arm in a scenario, in the order in which they are taken."""
+        given = (*self.experiment.settings, *self.settings, *arm.overrides, *scenario.overrides)
+        return given if arm.adapts is None else (*given, *arm.adapts(load_config(None, given)))
+
     def job(self, cell: Cell, trials: Mapping[Cell, Trial] | None = None) -> Job:
         """The job of a cell. Equal settings have one directory, whichever experiment asks for them."""
         experiment, arm = self.experiment, self.experiment.arm(cell.arm)
         scenario = next(s for s in self.scenarios if s.title == cell.scenario)
-        overrides = (*experiment.settings, *self.settings, *arm.overrides, *scenario.overrides)
+        overrides = self.overrides(arm, scenario)
         if arm.spends_like:
             spent = (trials or {})[Cell(cell.scenario, arm.spends_like, cell.seed)].labels.total
             overrides = (*overrides, f"reward.initial_comparisons={spent}")

@@ -14,7 +14,7 @@ import torch
 from holdfast import __version__
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
-from holdfast.lab.experiment import Cell, Experiment, Plan, Result, Results
+from holdfast.lab.experiment import Arm, Cell, Experiment, Plan, Result, Results
 from holdfast.lab.observer import gold_of
 from holdfast.lab.running import Desk, OwnProcess, attempt_trials
 from holdfast.lab.trial import Trial, summary
@@ -37,8 +37,7 @@ def check_plan(plan: Plan) -> None:
     seen: set[str] = set()
     for scenario in plan.scenarios:
         for arm in plan.experiment.arms:
-            overrides = [*plan.experiment.settings, *plan.settings, *arm.overrides, *scenario.overrides]
-            config = load_config(None, [*overrides, f"run.seed={plan.seeds[0]}"])
+            config = load_config(None, [*plan.overrides(arm, scenario), f"run.seed={plan.seeds[0]}"])
             if config.vllm.url:
                 raise HoldfastError("Trials run side by side, and one vLLM server has one policy: leave vllm.url out.")
             if (key := repr((config.world, config.flaw))) in seen:
@@ -101,7 +100,7 @@ def document_of(plan: Plan, results: Results, command: str) -> Result:
         "seeds": list(plan.seeds),
         "settings": [*experiment.settings, *plan.settings],
         "scenarios": {s.title: list(s.overrides) for s in plan.scenarios},
-        "arms": {arm.name: {"settings": list(arm.overrides), "words": arm.words} for arm in experiment.arms},
+        "arms": {arm.name: arm_document(plan, arm) for arm in experiment.arms},
         "recommendation": experiment.recommend(result),
         "failures": list(results.failures),
         "result": result,
@@ -109,6 +108,11 @@ def document_of(plan: Plan, results: Results, command: str) -> Result:
             {"scenario": cell.scenario, "arm": cell.arm, **summary(trial)} for cell, trial in results.each()
         ],
     }  # fmt: skip
+
+
+def arm_document(plan: Plan, arm: Arm) -> Result:
+    adapted = {} if arm.adapts is None else {s.title: list(plan.overrides(arm, s)) for s in plan.scenarios}
+    return {"settings": list(arm.overrides), "words": arm.words} | ({"all_settings": adapted} if adapted else {})
 
 
 def plain(value: Any) -> Any:

@@ -43,7 +43,7 @@ def run_of(trial: Trial) -> Result:
         "rounds": len(trial.heldout) - 1,
         "gold": trial.heldout,
         "verdicts": trial.verdicts,
-        "sentence": "" if called is None else trial.sentences.get(called, ""),
+        "sentences": trial.sentences,
         "audit_labels": trial.labels.audit,
     }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 
+from holdfast.config import Config
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, mean_heldout
 from holdfast.lab.scenarios import PLAIN, STANDS_STILL, planted
 from holdfast.lab.statistics import bootstrap
@@ -12,15 +14,27 @@ from holdfast.report.charts import ChartSpec, Series
 DEFAULT = "default"
 UNGUARDED = "guard.mode=off"
 
+
+def often(steps: int, usual: Config) -> tuple[str, ...]:
+    """Rounds of so many steps: as many steps and fresh labels in all as usual, and a flaw comes at the same step."""
+    was = usual.run
+    rounds = was.rounds * was.steps_per_round // steps
+    # Nothing is collected in the first round.
+    labels = (was.rounds - 1) * usual.preferences.per_round // max(1, rounds - 1)
+    onset = (usual.flaw.onset - 1) * was.steps_per_round // steps + 1
+    return (
+        f"run.rounds={rounds}", f"run.steps_per_round={steps}", f"preferences.per_round={labels}",
+        f"flaw.onset={onset}",
+    )  # fmt: skip
+
+
 PITFALLS = (
     Arm("never updated", (*STANDS_STILL, UNGUARDED), "the reward model of the start, for the whole run"),
     Arm(
         "updated too often",
-        (
-            "run.rounds=40", "run.steps_per_round=2", "preferences.per_round=30", "refresh.comparisons=0",
-            "refresh.old_per_new=0.0", "gate.use=false", UNGUARDED,
-        ),
-        "a refresh every two steps on thirty fresh labels and no older ones; as many labels in all",
+        ("refresh.comparisons=0", "refresh.old_per_new=0.0", "gate.use=false", UNGUARDED),
+        "a refresh every two steps on fresh labels and no older ones; as many steps and fresh labels, no audits",
+        adapts=partial(often, 2),
     ),
     Arm("no KL", ("kl.controller=fixed", "kl.beta=0.0", UNGUARDED), "nothing holds the policy near the reference"),
     Arm("audit ignored", ("audit.pairs=0", "audit.suspicious_pairs=0", UNGUARDED), "nobody looks at fresh pairs"),
