@@ -92,7 +92,7 @@ def charts(stages: list[dict[str, Any]], probes: list[ProbeRow]) -> list[ChartSp
         ("length", "Answer length", "tokens", 5),
     ):  # fmt: skip
         mean, low, high = ([row[key][end] for row in rows] for end in ("mean", "low", "high"))
-        series = Series("", xs, mean, colour, dots=True, low=low, high=high)
+        series = Series("", xs, mean, colour, low=low, high=high, bare=True, apart=True)
         left.append(ChartSpec(title=title, subtitle=names, unit=unit, x_label="stage", series=(series,)))
     return [*left, *side_by_side(probes)]
 

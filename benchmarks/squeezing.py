@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from holdfast.lab.dpo_trial import DPOJob, DPOTrial, run_dpo_trial
@@ -17,7 +17,7 @@ from holdfast.lab.statistics import bootstrap
 from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure, seeds_and_runs
 
-SETTINGS = ("dpo.epochs=2", "dpo.lr=1e-4", "probes.prompts=128")
+SETTINGS = ("dpo.epochs=2", "dpo.lr=1e-4", "probes.prompts=128", "probes.every=10")
 ARMS = {"dpo": (), "both answers first": ("dpo.sft_both=4",)}
 LINES = (("chosen", 0), ("rejected", 1), ("chosen_varied", 5), ("other", 3))
 
@@ -28,18 +28,21 @@ def fall(trial: DPOTrial) -> dict[str, Any]:
     rejected = [row["logprob"]["rejected"] for row in trial.probes]
     argmax = [row["argmax"] for row in trial.probes]
     peak = chosen.index(max(chosen))
+    rises = [b - a for a, b in zip(*(trial.probes[i]["each"]["chosen"] for i in (0, peak)), strict=True)]
     chosen_fall, rejected_fall = chosen[peak] - chosen[-1], rejected[0] - rejected[-1]
     return {
         "seed": trial.seed,
         "chosen_start": chosen[0],
         "chosen_peak": chosen[peak],
         "peak_update": trial.probes[peak]["step"],
+        "chosen_rise": chosen[peak] - chosen[0],
+        "chosen_rise_error": stdev(rises) / len(rises) ** 0.5,
         "chosen_end": chosen[-1],
         "chosen_fall": chosen_fall,
         "rejected_fall": rejected_fall,
         "argmax_rise_while_chosen_falls": argmax[-1] - argmax[peak],
         "squeezed": peak > 0 and chosen_fall > 0 and rejected_fall >= 3 * chosen_fall and argmax[-1] > argmax[peak],
-        "warned_at": None if trial.warned is None else trial.warned.get("peak_step"),
+        "warned_at": None if trial.warned is None else trial.warned["step"],
         "warned": trial.warned is not None,
         "gold": trial.gold,
         "kl": trial.kl,
@@ -106,12 +109,13 @@ def main() -> None:
                 flush=True,
             )
     falls = {arm: [fall(t) for t in of] for arm, of in trials.items()}
-    heads = f"{'start':>8} {'peak':>8} {'at':>5} {'end':>8} {'fall':>6} {'rejected':>9} {'argmax':>7}"
+    heads = f"{'start':>8} {'rise':>6} {'error':>6} {'at':>5} {'end':>8} {'fall':>6} {'rejected':>9} {'argmax':>7}"
     print(f"\n{'arm':<20} {'seed':>5} {heads}")
     for arm, of in falls.items():
         for f in of:
             print(
-                f"{arm:<20} {f['seed']:>5} {f['chosen_start']:>8.2f} {f['chosen_peak']:>8.2f} {f['peak_update']:>5} "
+                f"{arm:<20} {f['seed']:>5} {f['chosen_start']:>8.2f} {f['chosen_rise']:>6.3f} "
+                f"{f['chosen_rise_error']:>6.3f} {f['peak_update']:>5} "
                 f"{f['chosen_end']:>8.2f} {f['chosen_fall']:>6.2f} {-f['rejected_fall']:>9.2f} "
                 f"{f['argmax_rise_while_chosen_falls']:>+7.2f}  {'squeezed' if f['squeezed'] else 'not squeezed'}"
             )
@@ -134,12 +138,7 @@ def main() -> None:
             "fall_lessened": asdict(less),
             "gold_changed": asdict(gold),
             "runs": falls,
-            "probes": {
-                arm: [
-                    [{k: v for k, v in row.items() if k not in ("each", "argmax_ids")} for row in t.probes] for t in of
-                ]
-                for arm, of in trials.items()
-            },
+            "probes": {arm: [[figures(row) for row in t.probes] for t in of] for arm, of in trials.items()},
         },
     )
     keep_figure("squeezing", charts(trials, f"with both answers first it falls {less.mean:.2f} less"))

@@ -72,6 +72,13 @@ def test_the_pen_is_lifted_over_gaps():
     assert path.count("L") == 1
 
 
+def test_values_that_stand_apart_are_dots_that_no_line_joins():
+    svg = line_chart(replace(SPEC, series=[Series("", range(3), [1.0, 3.0, 2.0], bare=True, apart=True)]))
+    assert svg.count('class="dot') == 3
+    assert '<path class="line' not in svg
+    assert '<line class="line' not in svg, "and none that has no name is named"
+
+
 def test_a_smoothed_line_has_its_raw_values_faint_under_it():
     spec = replace(SPEC, series=[Series("a", range(9), [0.0, 1.0] * 4 + [0.0], smooth=3)])
     svg = line_chart(spec)

@@ -267,10 +267,10 @@ def _line(spec: ChartSpec, plot: Plot, index: int, inline: bool) -> str:
     if series.smooth > 1:
         shapes.append(f'<path class="line raw c{colour}" d="{_path(raw, plot)}"/>')
         shapes.append(f'<path class="line c{colour}"{dash} d="{_path(series.mean, plot)}"/>')
-    else:
+    elif not series.apart:
         drawn = _stepped(raw) if series.stepped else raw
         shapes.append(f'<path class="line c{colour}"{dash} d="{_path(drawn, plot)}"/>')
-    if series.dots or series.extent.count == 1:
+    if series.dots or series.apart or series.extent.count == 1:
         shapes += [
             f'<circle class="dot f{colour}" cx="{px(plot.x(x))}" cy="{px(plot.y(y))}" r="2.6"/>'
             for x, y in raw
@@ -306,7 +306,8 @@ def _end_labels(spec: ChartSpec, plot: Plot) -> str:
             look = f'class="line c{colour}"{dash}'
         else:
             look = 'class="limit"'
-        ends.append((_label(spec, series, series.extent), look, plot.x(series.extent.last_x), plot.y(series.end)))
+        if label := _label(spec, series, series.extent):
+            ends.append((label, look, plot.x(series.extent.last_x), plot.y(series.end)))
     places = axes.spread_labels([y for *_, y in ends], LABEL_GAP, plot.top + 4, plot.bottom - 2)
     parts = []
     for (label, look, x, y), place in zip(ends, places, strict=True):

@@ -32,7 +32,8 @@ class Series:
     """One line. None or NaN in `ys` is a gap; `smooth` > 1 draws the raw values faint under a moving mean.
 
     `low` and `high`, where given, are the interval around each value. A `bare` line is named at its end without its
-    value, since that says nothing: a diagonal, a level to compare with.
+    value, since that says nothing: a diagonal, a level to compare with. Values that stand `apart` are dots without a
+    line.
     What a chart needs to know of a long line is found once and kept, whatever number of charts shows it.
     """
 
@@ -46,6 +47,7 @@ class Series:
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
     bare: bool = False
+    apart: bool = False
 
     @cached_property
     def intervals(self) -> list[tuple[float, float, float]]:

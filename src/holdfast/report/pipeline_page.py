@@ -130,7 +130,7 @@ def stage_charts(ledger: Sequence[Mapping[str, Any]]) -> list[ChartSpec]:
         known = [(i, row[key]) for i, row in enumerate(rows, start=1) if row.get(key)]
         xs = [float(i) for i, _ in known]
         mean, low, high = ([float(value[end]) for _, value in known] for end in ("mean", "low", "high"))
-        series = Series("", xs, mean, colour, dots=True, low=low, high=high)
+        series = Series("", xs, mean, colour, low=low, high=high, bare=True, apart=True)
         specs.append(
             ChartSpec(
                 title=title, subtitle=f"After {names}. Bars: 95% interval over prompts.", unit=unit, x_label="stage",
@@ -146,7 +146,7 @@ def _row(row: Mapping[str, Any]) -> StageRow:
         start=str(row.get("start", "")),
         gold=_interval(row.get("gold"), "{:.2f}"),
         people=_interval(row.get("win_rate"), "{:.0%}"),
-        kl=_interval(row.get("kl"), "{:.2f}"),
+        kl=_interval(row.get("kl"), "{:z.2f}"),
         length=_interval(row.get("length"), "{:.1f}"),
         labels=f"{row.get('labels', 0):,}",
         audits=f"{row.get('audit_labels', 0) + row.get('measure_labels', 0):,}",
