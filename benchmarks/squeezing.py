@@ -1,6 +1,7 @@
 """The squeezing effect on the built-in world: what DPO does to chosen answers, rejected ones and the argmax.
 
-Two passes over the labelled pairs of the reference's own answers, with and without fine-tuning on both answers first.
+Four passes over the labelled pairs of the reference's own answers in large batches, with and without fine-tuning on
+both answers first. Large batches matter: with small ones the noise of the updates takes the chosen answers' first rise.
 
 python benchmarks/squeezing.py         writes benchmarks/results/squeezing.json and squeezing.svg
 """
@@ -17,9 +18,26 @@ from holdfast.lab.statistics import bootstrap
 from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure, seeds_and_runs
 
-SETTINGS = ("dpo.epochs=2", "dpo.lr=1e-4", "probes.prompts=128", "probes.every=10")
+SETTINGS = ("dpo.epochs=4", "dpo.lr=1e-4", "dpo.batch=64", "probes.prompts=512", "probes.every=10")
 ARMS = {"dpo": (), "both answers first": ("dpo.sft_both=4",)}
 LINES = (("chosen", 0), ("rejected", 1), ("chosen_varied", 5), ("other", 3))
+# Standard errors by which chosen has to rise before its fall counts as one from a peak.
+BEYOND_CHANCE = 2.0
+
+
+def rise(each: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """How far the probed answers rise from the first probe to their peak, with its standard error.
+
+    `each` holds a value for every answer at every probe. The highest of many noisy probes is above the first one by
+    chance alone, so each half of the answers is read at the peak of the other half.
+    """
+    halves = [[row[start::2] for row in each] for start in (0, 1)]
+    changes = []
+    for mine, other in (halves, halves[::-1]):
+        means = [fmean(row) for row in other]
+        peak = mine[means.index(max(means))]
+        changes += [after - before for before, after in zip(mine[0], peak, strict=True)]
+    return fmean(changes), stdev(changes) / len(changes) ** 0.5
 
 
 def fall(trial: DPOTrial) -> dict[str, Any]:
@@ -28,20 +46,23 @@ def fall(trial: DPOTrial) -> dict[str, Any]:
     rejected = [row["logprob"]["rejected"] for row in trial.probes]
     argmax = [row["argmax"] for row in trial.probes]
     peak = chosen.index(max(chosen))
-    rises = [b - a for a, b in zip(*(trial.probes[i]["each"]["chosen"] for i in (0, peak)), strict=True)]
+    rises, error = rise([row["each"]["chosen"] for row in trial.probes])
     chosen_fall, rejected_fall = chosen[peak] - chosen[-1], rejected[0] - rejected[-1]
     return {
         "seed": trial.seed,
         "chosen_start": chosen[0],
         "chosen_peak": chosen[peak],
         "peak_update": trial.probes[peak]["step"],
-        "chosen_rise": chosen[peak] - chosen[0],
-        "chosen_rise_error": stdev(rises) / len(rises) ** 0.5,
+        "chosen_rise": rises,
+        "chosen_rise_error": error,
         "chosen_end": chosen[-1],
         "chosen_fall": chosen_fall,
         "rejected_fall": rejected_fall,
         "argmax_rise_while_chosen_falls": argmax[-1] - argmax[peak],
-        "squeezed": peak > 0 and chosen_fall > 0 and rejected_fall >= 3 * chosen_fall and argmax[-1] > argmax[peak],
+        "squeezed": rises > BEYOND_CHANCE * error
+        and chosen_fall > 0
+        and rejected_fall >= 3 * chosen_fall
+        and argmax[-1] > argmax[peak],
         "warned_at": None if trial.warned is None else trial.warned["step"],
         "warned": trial.warned is not None,
         "gold": trial.gold,

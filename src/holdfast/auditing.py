@@ -13,7 +13,7 @@ from typing import Generic
 
 import torch
 
-from holdfast.collecting import Answering, Collecting, Sample
+from holdfast.collecting import Answering, Collecting, Sample, Voices
 from holdfast.config.schema import AuditConfig
 from holdfast.guard.audit import Against, AuditPair
 from holdfast.preferences.types import Comparison, LabelledComparison, Provenance
@@ -21,7 +21,7 @@ from holdfast.reward.calibration import claims
 from holdfast.reward.training import Pair
 from holdfast.rollout.sampler import Rollout
 
-# Pairs that are drawn for each pointed one.
+# Pairs that are drawn for each pointed one. More point further, at answers that come up ever more seldom.
 POINTED = 3
 
 # An answer: its rollout, and its place there.
@@ -46,23 +46,26 @@ class _Order(Generic[Answering]):
     count: int
 
     @property
-    def draws(self) -> int:
-        return self.count * (POINTED if self.opponent.against == "pointed" else 1)
+    def pointed(self) -> bool:
+        return self.opponent.against == "pointed"
 
-    def choose(self, claims: Sequence[float]) -> list[int]:
-        """The places of the drawn pairs to ask about, as they come; of pointed ones, those claimed most surely."""
-        surest = sorted(range(len(claims)), key=lambda place: -claims[place])
-        return sorted(surest[: self.count])
+    @property
+    def draws(self) -> int:
+        return self.count * (POINTED if self.pointed else 1)
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Drawn pairs: the places of their prompts, the answers of both sides, and what the ensemble claims."""
+    """Drawn pairs: the places of their prompts, and the answers of both sides, each side from one rollout."""
 
     rows: list[int]
     ours: list[Drawn]
     theirs: list[Drawn]
-    claims: list[float]
+
+    def among(self, places: Sequence[int]) -> _Pairs:
+        """Some of them."""
+        rows, ours, theirs = self.rows, self.ours, self.theirs
+        return _Pairs([rows[n] for n in places], [ours[n] for n in places], [theirs[n] for n in places])
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Auditing:
         already: int,
         wanted: Sequence[tuple[Opponent[Answering], int]],
         policy: Answering,
-        sample: Sample[Answering],
+        voices: Voices[Answering],
         rng: torch.Generator,
     ) -> list[AuditPair]:
         """So many answered comparisons with each opponent, asked for in one go, or as many as the budget allows.
@@ -112,12 +115,14 @@ class Auditing:
             # Numbered by what was wanted: people may leave some unanswered, and their numbers are taken all the same.
             orders.append(_Order(opponent, already, min(count, left)))
             left, already = left - orders[-1].count, already + count
-        for order, pairs in zip(orders, self._draw(orders, policy, sample, rng), strict=True):
-            for n, place in enumerate(order.choose(pairs.claims)):
+        chosen = self._draw(orders, policy, voices, rng)
+        claimed = iter(self._claims(chosen))
+        for order, pairs in zip(orders, chosen, strict=True):
+            for n in range(len(pairs.rows)):
                 swap = bool(torch.randint(2, (), generator=rng))
-                comparison = self._comparison(round, order.first + n, pairs, place, order.opponent.version)
+                comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
                 asked.append(comparison.swap() if swap else comparison)
-                drawn[comparison.id] = _Question(swap, order.opponent.against, pairs.claims[place])
+                drawn[comparison.id] = _Question(swap, order.opponent.against, next(claimed))
         if not asked:
             return []
         self.collecting.ask(asked, "audit")
@@ -126,29 +131,32 @@ class Auditing:
         return [drawn[item.comparison.id].answered(item) for item in answered]
 
     def _draw(
-        self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator
+        self, orders: Sequence[_Order[Answering]], policy: Answering, voices: Voices[Answering], rng: torch.Generator
     ) -> list[_Pairs]:
         """Fresh pairs of answers for each order; every policy answers all its prompts in one go."""
         everyone = self.collecting.prompts
         rows = [torch.randint(len(everyone), (order.draws,), generator=rng).tolist() for order in orders]
         prompts = [[self.collecting.codec.encode_prompt(everyone[i]) for i in some] for some in rows]
-        ours = _answered_by(policy, prompts, sample, rng)
+        ours = _answered_by(policy, prompts, voices.sample, rng)
         theirs: list[list[Drawn]] = [[] for _ in orders]
         for player in {id(order.opponent.policy): order.opponent.policy for order in orders}.values():
             places = [n for n, order in enumerate(orders) if order.opponent.policy is player]
-            for n, answers in zip(places, _answered_by(player, [prompts[n] for n in places], sample, rng), strict=True):
+            answered = _answered_by(player, [prompts[n] for n in places], voices.sample, rng)
+            for n, answers in zip(places, answered, strict=True):
                 theirs[n] = answers
-        said = iter(self._claims(prompts, ours, theirs))
-        claimed = [[next(said) for _ in some] for some in rows]
-        return [_Pairs(*each) for each in zip(rows, ours, theirs, claimed, strict=True)]
+        drawn = [_Pairs(*each) for each in zip(rows, ours, theirs, strict=True)]
+        return [
+            pointed(pairs, order.count, policy, order.opponent.policy, voices) if order.pointed else pairs
+            for order, pairs in zip(orders, drawn, strict=True)
+        ]
 
-    def _claims(
-        self, prompts: Sequence[list[list[int]]], ours: Sequence[list[Drawn]], theirs: Sequence[list[Drawn]]
-    ) -> list[float]:
+    def _claims(self, asked: Sequence[_Pairs]) -> list[float]:
         """The ensemble's probability that people prefer the policy's answer, for all pairs in one go."""
-        sides = [[rollout.responses[n] for some in side for rollout, n in some] for side in (ours, theirs)]
-        everything = zip([prompt for some in prompts for prompt in some], *sides, strict=True)
-        pairs = [Pair(prompt, one, other, share_a=0.5, round=0) for prompt, one, other in everything]
+        pairs = [
+            Pair(ours.prompts[n], ours.responses[n], theirs.responses[m], share_a=0.5, round=0)
+            for some in asked
+            for (ours, n), (theirs, m) in zip(some.ours, some.theirs, strict=True)
+        ]
         told: list[float] = claims(self.collecting.ensemble, pairs).tolist()
         return told
 
@@ -171,6 +179,26 @@ def _answered_by(
         return [[] for _ in prompts]
     rollout, places = sample(player, everything, rng), iter(range(len(everything)))
     return [[(rollout, next(places)) for _ in some] for some in prompts]
+
+
+def pointed(pairs: _Pairs, count: int, policy: Answering, opponent: Answering, voices: Voices[Answering]) -> _Pairs:
+    """Of these pairs those in which the policy has moved furthest, in the order in which they came.
+
+    How far is log pi / pi_opponent of the policy's answer, less that of the opponent's: whatever training has made
+    likelier stands on one side, whatever it has left behind on the other. If it was for the better people see that
+    more plainly here than in pairs as they come, and so they do if it was for the worse.
+    """
+    if not pairs.rows:
+        return pairs
+
+    def moved(side: Sequence[Drawn]) -> torch.Tensor:
+        rollout, places = side[0][0], [place for _, place in side]
+        return voices.likelihood(policy, rollout, places) - voices.likelihood(opponent, rollout, places)
+
+    far_P = moved(pairs.ours) - moved(pairs.theirs)
+    # Equal ones as they come, so that a policy that has not moved is compared in pairs at random.
+    furthest = far_P.sort(descending=True, stable=True).indices[:count].tolist()
+    return pairs.among(sorted(furthest))
 
 
 def damped(share: float, weight: float) -> float:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from holdfast.config.schema import PreferencesConfig
 from holdfast.errors import HoldfastError, Interrupted, first_line
@@ -35,6 +36,14 @@ from holdfast.rollout.sampler import Rollout
 # Whoever answers: a `Policy` in our own loop, a model of another trainer's in `interop`.
 Answering = TypeVar("Answering")
 Sample = Callable[[Answering, list[list[int]], torch.Generator], Rollout]
+
+
+@dataclass(frozen=True)
+class Voices(Generic[Answering]):
+    """How whoever answers does so, and how likely it finds some answers of a rollout: logprobs_B of whole ones."""
+
+    sample: Sample[Answering]
+    likelihood: Callable[[Answering, Rollout, list[int]], Tensor]
 
 
 @dataclass

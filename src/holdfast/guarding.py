@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from holdfast.auditing import Auditing, Opponent
-from holdfast.collecting import Sample
+from holdfast.collecting import Voices
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
@@ -78,7 +78,7 @@ class Guarding(Generic[Player]):
         return self.config.mode == "act"
 
     def judge(
-        self, round: int, policy: Player, sample: Sample[Player], last: bool = False
+        self, round: int, policy: Player, voices: Voices[Player], last: bool = False
     ) -> tuple[Verdict, list[AuditPair]]:
         """Ask people about fresh pairs, more of them where there is reason to, and come to a verdict.
 
@@ -95,7 +95,7 @@ class Guarding(Generic[Player]):
         def buy(count: int, *opponents: Opponent[Player]) -> None:
             nonlocal asked
             wanted = [(opponent, count) for opponent in opponents]
-            pairs.extend(self.auditing.buy(round, asked, wanted, policy, sample, rng))
+            pairs.extend(self.auditing.buy(round, asked, wanted, policy, voices, rng))
             asked += count * len(opponents)
 
         decisive = opponents[-1]
@@ -118,9 +118,13 @@ class Guarding(Generic[Player]):
         return lost or self.guard.suspicion().p < self.config.suspicion
 
     def is_good(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
-        """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one."""
-        rate = win_rate(pairs, "anchor" if self.good.round else "reference")
-        return verdict.level != "hacking" and (verdict.level == "healthy" if rate is None else rate >= 0.5)
+        """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one.
+
+        In pairs as they come, and where it has moved furthest from it.
+        """
+        rates = [win_rate(pairs, against) for against in ("anchor" if self.good.round else "reference", "pointed")]
+        liked = [rate >= 0.5 for rate in rates if rate is not None]
+        return verdict.level != "hacking" and (all(liked) if liked else verdict.level == "healthy")
 
     def prefers_anchor(self, pairs: Sequence[AuditPair]) -> bool:
         """Whether people like the last good policy better than the present one, by this round's answers.

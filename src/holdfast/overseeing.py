@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from holdfast.acting import act
+from holdfast.collecting import Voices
 from holdfast.guard.ladder import Action
 from holdfast.guard.lines import round_line
 from holdfast.guard.view import StepView
-from holdfast.ppo import Experience
+from holdfast.models.policy import Policy
+from holdfast.ppo import Experience, response_values, rollout_batches
 from holdfast.randomness import generator
 from holdfast.reward.rewarding import Scored
 from holdfast.rollout.sampler import Rollout
@@ -74,7 +76,7 @@ def watch_over(loop: OnlineLoop, name: str) -> None:
     at, guarding = loop.position, loop.guarding
     last = at.round >= loop.config.run.rounds
     with loop.timed("audit"):
-        verdict, pairs = guarding.judge(at.round, loop.policy, loop.sample, last)
+        verdict, pairs = guarding.judge(at.round, loop.policy, voices_of(loop), last)
     audited = {"labels": len(pairs), "labels_left": guarding.auditing.left, **guarding.guard.audited()}
     loop.event("audit", **audited)
     loop.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
@@ -94,6 +96,17 @@ def watch_over(loop: OnlineLoop, name: str) -> None:
     if guarding.is_good(verdict, pairs):
         guarding.advance(name, at.round, at.step, loop.policy)
     guarding.guard.close_round(verdict)
+
+
+def voices_of(loop: OnlineLoop) -> Voices[Policy]:
+    """How the run's policies answer, and how likely each finds an answer at the temperature of sampling."""
+
+    def likelihood(policy: Policy, rollout: Rollout, rows: list[int]) -> Tensor:
+        batches = rollout_batches(policy, rollout, rows, loop.codec.pad_id, loop.config.policy.micro_batch_tokens)
+        logprobs_BT = response_values(policy, rollout, batches, loop.config.rollout.temperature)
+        return logprobs_BT[rows].sum(1)
+
+    return Voices(loop.sample, likelihood)
 
 
 def keep_good(loop: OnlineLoop) -> None:

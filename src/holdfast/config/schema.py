@@ -177,7 +177,7 @@ class AuditConfig:
     pairs: int = setting(
         24,
         "comparisons a round against the reference, as many against the last good policy, and as many where the "
-        "ensemble is surest of the policy",
+        "policy has moved furthest from it",
         low=0,
     )
     suspicious_pairs: int = setting(

@@ -18,7 +18,7 @@ from holdfast.guard.distributions import normal_tail, student_quantile
 from holdfast.reward.calibration import Bin, brier, ece, reliability
 
 # What a pair is: the policy's answer beside the reference's, or the anchor's, which is the last good policy, as they
-# come; pointed: beside the anchor's, where of several pairs the ensemble was surest of the policy.
+# come; pointed: beside the anchor's, where of several pairs the policy has moved furthest from it.
 Against = Literal["reference", "anchor", "pointed"]
 
 # Intervals are at 95%.
@@ -121,7 +121,7 @@ class AuditReport:
 def audit(pairs: Sequence[AuditPair]) -> AuditReport:
     """Win rates, claims, their gap, and how right and how calibrated the ensemble is on the policy's own answers.
 
-    Pointed pairs were chosen by their claims, which makes even a good ensemble claim too much: they tell who won.
+    Pointed pairs were chosen, and are not what the policy says as it comes: they tell who won, and nothing else.
     """
     as_they_come = [p for p in pairs if p.against != "pointed"]
     outcomes, claims = [p.policy_won for p in as_they_come], [p.claim for p in as_they_come]

@@ -97,6 +97,34 @@ class Answers:
             finished, texts=texts,
         )  # fmt: skip
 
+    def likelihood(self, player: Player, rollout: Rollout, rows: list[int]) -> Tensor:
+        """logprobs_B of some of a rollout's answers, in the policy's tokens and at the temperature of sampling."""
+        assert rollout.texts is not None, "answers of the policy, which are known by their texts"
+        answers = [(list(rollout.prompts[n]), rollout.texts[n], rollout.finished[n]) for n in rows]
+        size = int(self.trainer.args.generation_batch_size)
+        found: list[Tensor] = []
+        with player.playing() as model, torch.no_grad():
+            for start in range(0, len(answers), size):
+                found.append(self._logprobs(model, answers[start : start + size]))
+        return torch.cat(found) if found else torch.zeros(0)
+
+    def _logprobs(self, model: Any, answers: Sequence[tuple[list[int], str, bool]]) -> Tensor:
+        prompts = [self._encode(self.prompts[tuple(ids)]) for ids, _, _ in answers]
+        said = [
+            list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+            + ([self._tokenizer.eos_token_id] if finished else [])
+            for _, text, finished in answers
+        ]
+        rows = [prompt + answer for prompt, answer in zip(prompts, said, strict=True)]
+        device = next(model.parameters()).device
+        # On the right, where attention that looks back does not see it.
+        padded_BT = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
+        logits_BTV = model(input_ids=padded_BT, use_cache=False).logits[:, :-1].float()
+        logprobs_BTV = (logits_BTV / float(self.trainer.args.temperature)).log_softmax(-1)
+        token_BT = logprobs_BTV.gather(-1, padded_BT[:, 1:, None]).squeeze(-1)
+        ends = [(len(prompt) - 1, len(row) - 1) for prompt, row in zip(prompts, rows, strict=True)]
+        return torch.stack([token_BT[n, first:last].sum() for n, (first, last) in enumerate(ends)]).cpu()
+
     def _generate(self, model: Any, prompts: Sequence[TRLPrompt]) -> list[tuple[list[int], float]]:
         """Tokens of each answer, its end included, and the entropy summed over them."""
         rows = [self._encode(prompt) for prompt in prompts]

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.collecting import Voices
 from holdfast.config.schema import GuardConfig
 from holdfast.control.kl import KLController
 from holdfast.guard.ladder import Action
@@ -106,7 +107,9 @@ class Oversight:
     def audit(self, last: bool) -> bool:
         """Ask about fresh pairs, come to a verdict and act on it; whether training is to stop."""
         guarding = self.guarding
-        verdict, pairs = guarding.judge(self.round, self.policy, self.answers.sample, last)
+        verdict, pairs = guarding.judge(
+            self.round, self.policy, Voices(self.answers.sample, self.answers.likelihood), last
+        )
         audited = {"labels": len(pairs), "labels_left": guarding.auditing.left, **guarding.guard.audited()}
         self.event("audit", **audited)
         self.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
