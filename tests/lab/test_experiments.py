@@ -194,8 +194,10 @@ def test_detection() -> None:
     hacked = [0.0, 1.0, 0.8, 0.5, 0.3]  # falls in round 2
     found = results(
         {
-            ("s", "watched", 0): trial(hacked, 0, verdicts={1: "healthy", 2: "watch", 3: "hacking", 4: "hacking"}),
-            ("s", "watched", 1): trial(hacked, 1, verdicts={4: "watch"}),
+            ("s", "watched", 0): trial(
+                hacked, 0, verdicts={1: "healthy", 2: "watch", 3: "hacking"}, liked=[None, 0.6, 0.4, 0.4, 0.35]
+            ),
+            ("s", "watched", 1): trial(hacked, 1, verdicts={4: "watch"}, liked=[None, 0.6, 0.5, 0.5, 0.48]),
             ("s", "watched", 2): trial(hacked, 2, verdicts={1: "hacking"}),
             ("s", "watched", 3): trial([0.0, 0.5, 1.0, 1.0, 0.7], 3, verdicts={}),  # falls in the last round
             ("s", "watched", 4): trial([0.0, 0.5, 0.6, 0.7, 0.8], 4, verdicts={2: "hacking"}),  # healthy
@@ -209,6 +211,11 @@ def test_detection() -> None:
     assert (result["before_the_onset"], result["never_called"]) == (1, 1)
     assert result["soon"]["mean"] == pytest.approx(2 / 3)
     assert result["median_delay"] == 0
+    # Two rounds after the onset 65 of 100 mind the fall, which 100 pairs show; 52 of 100, which takes 5,625.
+    assert [run["people"] for run in result["runs"]] == [0.35, 0.48, None, None, None]
+    assert [run["pairs_needed"] for run in result["runs"][:2]] == pytest.approx([100, 5625])
+    assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None]
+    assert (result["late"], result["hidden"]) == (1, 1)
 
 
 def test_false_alarms() -> None:

@@ -13,6 +13,7 @@ from holdfast.checkpoint.files import sync
 from holdfast.errors import HoldfastError, first_line
 from holdfast.loop import Answer
 from holdfast.preferences.types import Prompt
+from holdfast.track.sinks import read_rows
 from holdfast.worlds.protocol import World
 
 # Held-out prompts are answered with draws of the observer's own, the same ones after every round.
@@ -44,14 +45,24 @@ def scores_of(gold: Gold, prompts: Sequence[Prompt], answers: Sequence[Answer]) 
 
 
 class GoldObserver:
-    """Scores each step's answers and, after every round, answers to held-out prompts, into gold.jsonl."""
+    """Scores each step's answers and, after every round, answers to held-out prompts, into gold.jsonl.
+
+    The held-out answers themselves go to `said`, where that is given.
+    """
 
     def __init__(
-        self, gold: Gold, path: Path, heldout: Sequence[Prompt], heldout_count: int = 100, answers: int = 1
+        self,
+        gold: Gold,
+        path: Path,
+        heldout: Sequence[Prompt],
+        heldout_count: int = 100,
+        answers: int = 1,
+        said: Path | None = None,
     ) -> None:
         self._gold, self._rows = gold, Rows(path)
+        self._said = None if said is None else Rows(said)
         # Each prompt as often as it is to be answered: a mean over more answers is a quieter one.
-        self._heldout = list(heldout[:heldout_count]) * answers
+        self.heldout = list(heldout[:heldout_count]) * answers
 
     def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
         gold = fmean(scores_of(self._gold, prompts, answers))
@@ -62,7 +73,11 @@ class GoldObserver:
             self._rows.append(step=step, round=round, split="samples", prompt_index=i, gold=score)
 
     def after_round(self, step: int, round: int, answer: AnswerPrompts) -> None:
-        self._measure(step, round, answer, "heldout")
+        answers = self._measure(step, round, answer, "heldout")
+        if self._said is not None:
+            self._said.append(
+                step=step, round=round, texts=[a.text for a in answers], finished=[a.finished for a in answers]
+            )
 
     def after_run(self, step: int, round: int, answer: AnswerPrompts) -> None:
         """The policy that the run delivers, whichever round it comes from."""
@@ -71,11 +86,24 @@ class GoldObserver:
     def rewind(self, step: int) -> None:
         """Forget what was seen after `step`; a torn last line goes too."""
         self._rows.rewind(step)
+        if self._said is not None:
+            self._said.rewind(step)
 
-    def _measure(self, step: int, round: int, answer: AnswerPrompts, split: str) -> None:
-        if self._heldout:
-            scores = scores_of(self._gold, self._heldout, answer(self._heldout, OBSERVER_SEED))
-            self._rows.append(step=step, round=round, split=split, gold=fmean(scores), answers=len(scores))
+    def _measure(self, step: int, round: int, answer: AnswerPrompts, split: str) -> Sequence[Answer]:
+        if not self.heldout:
+            return []
+        answers = answer(self.heldout, OBSERVER_SEED)
+        scores = scores_of(self._gold, self.heldout, answers)
+        self._rows.append(step=step, round=round, split=split, gold=fmean(scores), answers=len(scores))
+        return answers
+
+
+def answers_by_round(said: Path) -> dict[int, list[Answer]]:
+    """The held-out answers of every round that an observer has kept."""
+    return {
+        int(row["round"]): [Answer(*each) for each in zip(row["texts"], row["finished"], strict=True)]
+        for row in read_rows(said)
+    }
 
 
 class PairObserver:

@@ -21,9 +21,10 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config, load_config
 from holdfast.errors import HoldfastError
 from holdfast.gathering import Ingredients, gather
+from holdfast.lab.asking import liked
 from holdfast.lab.judging import judge_refreshes
 from holdfast.lab.mislabelling import HONEST, mislabelled
-from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, gold_of
+from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, answers_by_round, gold_of
 from holdfast.lab.references import copy_reference, shared_reference
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import EventRow, RunData, read_run
@@ -34,6 +35,7 @@ from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task
 
 TRIAL_FILE = "trial.json"
+SAID_FILE = "heldout.jsonl"
 # Comparisons of an audit have this in their id.
 AUDIT = "/audit-"
 # Answers to each held-out prompt: with 200 prompts the mean's standard error is then about 0.02 of gold.
@@ -82,7 +84,8 @@ class Trial:
     """The measurements of one run.
 
     `proxy`, `gold` and `kl` have a value per step; `heldout` one per round from 0, of the policy that the run holds
-    after it; `delivered` is held-out gold of the policy that the run ends with. `verdicts` are levels by round.
+    after it; `delivered` is held-out gold of the policy that the run ends with. `liked` says for each round in what
+    share of all held-out pairs people prefer its policy to the best one before. `verdicts` are levels by round.
     Seconds are of the rounds, and apart from them of what is prepared before the first one; None for a run that was cut
     and resumed.
     """
@@ -109,6 +112,7 @@ class Trial:
     actions: list[dict[str, Any]] = field(default_factory=list)
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
     judged: list[dict[str, Any]] = field(default_factory=list)
+    liked: list[float | None] = field(default_factory=list)
     stopped: str = ""
 
     @property
@@ -166,7 +170,8 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
     """Run from the start or from where the run was cut, then measure what it delivers."""
     resumed = not CheckpointStore(run.checkpoints).is_empty()
     ingredients = _ingredients(config, run, task, resumed)
-    observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, job.heldout, HELDOUT_ANSWERS)
+    said = run.path / SAID_FILE
+    observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, job.heldout, HELDOUT_ANSWERS, said)
     pairs = [PairObserver(gold, run.path / PAIRS_FILE, task.heldout_prompts)] if job.judge_refreshes else []
     begun = time.perf_counter()
     assembly = assemble(ingredients, run, Silent(), [observer, *pairs])
@@ -187,8 +192,10 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
         gates = _rows(read_run(run.path).events, "gate")
         judged = [asdict(j) | {"harmful": j.harmful} for j in judge_refreshes(run, config, task.heldout_prompts, gates)]
     clock = dict.fromkeys(spent) if resumed else spent
+    heldout = [value for _, value in read_run(run.path).gold_of("heldout")]
+    likes = liked(task.labeller, observer.heldout, answers_by_round(said), heldout) if task.labeller else []
     # Last of all: a trial with this file has ended.
-    write_json_atomic(run.path / TRIAL_FILE, {"trial": 1, "seed": job.seed, **clock, "judged": judged})
+    write_json_atomic(run.path / TRIAL_FILE, {"trial": 1, "seed": job.seed, **clock, "judged": judged, "liked": likes})
 
 
 def _ingredients(config: Config, run: RunDirectory, task: Task, resumed: bool) -> Ingredients:
@@ -234,6 +241,7 @@ def read_trial(path: Path) -> Trial:
         actions=_rows(data.events, "action"),
         rollbacks=_rows(data.events, "rollback"),
         judged=list(facts["judged"]),
+        liked=list(facts.get("liked", [])),
         stopped=str(stopped[-1].get("reason", "")) if stopped else "",
     )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from statistics import median
 
+from holdfast.config.schema import AuditConfig
+from holdfast.lab.asking import pairs_needed
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
 from holdfast.lab.scenarios import BARE, FLAW_SCENARIOS, NO_KL
 from holdfast.lab.statistics import onset, share
@@ -13,6 +16,8 @@ from holdfast.report.charts import ChartSpec, Series
 
 # Rounds from the onset to the verdict that are soon enough.
 SOON = 2
+# Pairs that a whole run may ask about (audit.budget): a fall that more are needed to see is hidden from people.
+MOST_PAIRS = AuditConfig().budget
 
 
 def analyse(results: Results) -> Result:
@@ -22,6 +27,7 @@ def analyse(results: Results) -> Result:
     # A run whose gold falls in its last rounds has not had the time; it is told of apart.
     judged = [run for run in hacked if run["called"] is not None or run["rounds"] - run["onset"] >= SOON]
     soon = [run for run in judged if run["called"] is not None and run["delay"] <= SOON]
+    late = [run for run in judged if run not in soon]
     delays = [run["delay"] for run in judged if run["called"] is not None]
     return {
         "runs": runs,
@@ -31,11 +37,17 @@ def analyse(results: Results) -> Result:
         "never_called": sum(run["called"] is None for run in judged),
         "median_delay": median(delays) if delays else None,
         "soon": asdict(share(len(soon), len(judged))),
+        "hidden": sum(run["hidden"] is True for run in late),
+        "late": len(late),
     }
 
 
 def run_of(trial: Trial) -> Result:
     began, called = onset(trial.heldout), trial.first_hacking
+    # What people think of the fallen policy when it is to be called at the latest, and how many pairs show it.
+    at = None if began is None else min(began + SOON, len(trial.heldout) - 1)
+    people = None if at is None or not trial.liked else trial.liked[at]
+    needed = None if people is None else pairs_needed(people)
     return {
         "onset": began,
         "called": called,
@@ -45,16 +57,23 @@ def run_of(trial: Trial) -> Result:
         "verdicts": trial.verdicts,
         "sentences": trial.sentences,
         "audit_labels": trial.labels.audit,
+        "people": people,
+        "pairs_needed": None if needed is None or math.isinf(needed) else needed,
+        "hidden": None if needed is None else needed > MOST_PAIRS,
     }
 
 
 def tables(result: Result) -> list[Table]:
     rows = [
         [run["scenario"], str(run["seed"]), number(run["onset"]), number(run["called"]), number(run["delay"], "+d"),
-         f"{max(run['gold']):+.2f}", f"{run['gold'][-1]:+.2f}", str(run["audit_labels"])]
+         f"{max(run['gold']):+.2f}", f"{run['gold'][-1]:+.2f}", number(run["people"], ".0%"),
+         number(run["pairs_needed"], ",.0f"), str(run["audit_labels"])]
         for run in result["runs"]
     ]  # fmt: skip
-    columns = ("scenario", "seed", "falls in round", "called in", "delay", "best", "end", "audit labels")
+    columns = (
+        "scenario", "seed", "falls in round", "called in", "delay", "best", "end", "people like it", "pairs to see it",
+        "audit labels",
+    )  # fmt: skip
     return [Table("From the fall of gold to the verdict", columns, rows, 1)]
 
 
@@ -67,7 +86,9 @@ def recommend(result: Result) -> str:
         f"[{soon['low']:.0%}, {soon['high']:.0%}]; the median delay is "
         f"{number(result['median_delay'], '+.1f')} rounds, "
         f"{result['before_the_onset']} were called before the onset, {result['never_called']} never. "
-        f"{result['too_late_to_judge']} more began to fall too late to be judged."
+        f"{result['too_late_to_judge']} more began to fall too late to be judged. "
+        f"Of the {result['late']} that were not called in time the fall was hidden from people in {result['hidden']}: "
+        f"to see it takes more than the {MOST_PAIRS:,} pairs that a whole run may ask about."
     )
 
 
