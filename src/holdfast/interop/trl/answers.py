@@ -110,9 +110,10 @@ class Answers:
 
     def _logprobs(self, model: Any, answers: Sequence[tuple[list[int], str, bool]]) -> Tensor:
         prompts = [self._encode(self.prompts[tuple(ids)]) for ids, _, _ in answers]
+        # A text does not say which of several tokens ended it; the tokenizer's own is the likeliest.
+        end = self._tokenizer.eos_token_id if self._tokenizer.eos_token_id is not None else min(self.reward.end_ids)
         said = [
-            list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-            + ([self._tokenizer.eos_token_id] if finished else [])
+            list(self._tokenizer(text, add_special_tokens=False)["input_ids"]) + ([end] if finished else [])
             for _, text, finished in answers
         ]
         rows = [prompt + answer for prompt, answer in zip(prompts, said, strict=True)]
