@@ -1,7 +1,7 @@
 """The squeezing effect on the built-in world: what DPO does to chosen answers, rejected ones and the argmax.
 
 Four passes over the labelled pairs of the reference's own answers in large batches, with and without fine-tuning on
-both answers first. Large batches matter: with small ones the noise of the updates takes the chosen answers' first rise.
+both answers first.
 
 python benchmarks/squeezing.py         writes benchmarks/results/squeezing.json and squeezing.svg
 """

@@ -37,6 +37,8 @@ def answers(**wins: int) -> list[AuditPair]:
         ("healthy", answers(reference=2, anchor=5, pointed=5), True),  # the reference is not what it goes back to
         ("watch", answers(anchor=6, pointed=6), True),
         ("hacking", answers(anchor=6, pointed=6), False),
+        ("healthy", answers(reference=9, anchor=6), True),  # the budget has ended before pointed pairs
+        ("healthy", answers(reference=9, pointed=4), False),
         ("healthy", [], True),  # nobody was asked
         ("watch", [], False),
     ],

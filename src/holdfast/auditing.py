@@ -55,17 +55,17 @@ class _Order(Generic[Answering]):
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class Pairs:
     """Drawn pairs: the places of their prompts, and the answers of both sides, each side from one rollout."""
 
     rows: list[int]
     ours: list[Drawn]
     theirs: list[Drawn]
 
-    def among(self, places: Sequence[int]) -> _Pairs:
+    def among(self, places: Sequence[int]) -> Pairs:
         """Some of them."""
         rows, ours, theirs = self.rows, self.ours, self.theirs
-        return _Pairs([rows[n] for n in places], [ours[n] for n in places], [theirs[n] for n in places])
+        return Pairs([rows[n] for n in places], [ours[n] for n in places], [theirs[n] for n in places])
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Auditing:
 
     def _draw(
         self, orders: Sequence[_Order[Answering]], policy: Answering, voices: Voices[Answering], rng: torch.Generator
-    ) -> list[_Pairs]:
+    ) -> list[Pairs]:
         """Fresh pairs of answers for each order; every policy answers all its prompts in one go."""
         everyone = self.collecting.prompts
         rows = [torch.randint(len(everyone), (order.draws,), generator=rng).tolist() for order in orders]
@@ -144,13 +144,13 @@ class Auditing:
             answered = _answered_by(player, [prompts[n] for n in places], voices.sample, rng)
             for n, answers in zip(places, answered, strict=True):
                 theirs[n] = answers
-        drawn = [_Pairs(*each) for each in zip(rows, ours, theirs, strict=True)]
+        drawn = [Pairs(*each) for each in zip(rows, ours, theirs, strict=True)]
         return [
-            pointed(pairs, order.count, policy, order.opponent.policy, voices) if order.pointed else pairs
+            furthest(pairs, order.count, policy, order.opponent.policy, voices) if order.pointed else pairs
             for order, pairs in zip(orders, drawn, strict=True)
         ]
 
-    def _claims(self, asked: Sequence[_Pairs]) -> list[float]:
+    def _claims(self, asked: Sequence[Pairs]) -> list[float]:
         """The ensemble's probability that people prefer the policy's answer, for all pairs in one go."""
         pairs = [
             Pair(ours.prompts[n], ours.responses[n], theirs.responses[m], share_a=0.5, round=0)
@@ -160,7 +160,7 @@ class Auditing:
         told: list[float] = claims(self.collecting.ensemble, pairs).tolist()
         return told
 
-    def _comparison(self, round: int, number: int, pairs: _Pairs, place: int, opponent: str) -> Comparison:
+    def _comparison(self, round: int, number: int, pairs: Pairs, place: int, opponent: str) -> Comparison:
         responses = [
             self.collecting.response(*side[place], Provenance(version, round, number))
             for side, version in ((pairs.ours, f"round-{round:04d}"), (pairs.theirs, opponent))
@@ -181,7 +181,7 @@ def _answered_by(
     return [[(rollout, next(places)) for _ in some] for some in prompts]
 
 
-def pointed(pairs: _Pairs, count: int, policy: Answering, opponent: Answering, voices: Voices[Answering]) -> _Pairs:
+def furthest(pairs: Pairs, count: int, policy: Answering, opponent: Answering, voices: Voices[Answering]) -> Pairs:
     """Of these pairs those in which the policy has moved furthest, in the order in which they came.
 
     How far is log pi / pi_opponent of the policy's answer, less that of the opponent's: whatever training has made
@@ -190,15 +190,14 @@ def pointed(pairs: _Pairs, count: int, policy: Answering, opponent: Answering, v
     """
     if not pairs.rows:
         return pairs
-
-    def moved(side: Sequence[Drawn]) -> torch.Tensor:
-        rollout, places = side[0][0], [place for _, place in side]
-        return voices.likelihood(policy, rollout, places) - voices.likelihood(opponent, rollout, places)
-
-    far_P = moved(pairs.ours) - moved(pairs.theirs)
+    (ours, our_places), (theirs, their_places) = (
+        (side[0][0], [place for _, place in side]) for side in (pairs.ours, pairs.theirs)
+    )
+    gained_P = voices.own(policy, ours, our_places) - voices.likelihood(opponent, ours, our_places)
+    left_P = voices.own(opponent, theirs, their_places) - voices.likelihood(policy, theirs, their_places)
     # Equal ones as they come, so that a policy that has not moved is compared in pairs at random.
-    furthest = far_P.sort(descending=True, stable=True).indices[:count].tolist()
-    return pairs.among(sorted(furthest))
+    order = (gained_P + left_P).sort(descending=True, stable=True).indices
+    return pairs.among(sorted(order[:count].tolist()))
 
 
 def damped(share: float, weight: float) -> float:

@@ -40,10 +40,14 @@ Sample = Callable[[Answering, list[list[int]], torch.Generator], Rollout]
 
 @dataclass(frozen=True)
 class Voices(Generic[Answering]):
-    """How whoever answers does so, and how likely it finds some answers of a rollout: logprobs_B of whole ones."""
+    """How whoever answers does so, and how likely it finds some answers of a rollout: logprobs_B of whole ones.
+
+    `own` is the same of a rollout that the player has sampled itself, which may be known from then.
+    """
 
     sample: Sample[Answering]
     likelihood: Callable[[Answering, Rollout, list[int]], Tensor]
+    own: Callable[[Answering, Rollout, list[int]], Tensor]
 
 
 @dataclass

@@ -106,7 +106,10 @@ def voices_of(loop: OnlineLoop) -> Voices[Policy]:
         logprobs_BT = response_values(policy, rollout, batches, loop.config.rollout.temperature)
         return logprobs_BT[rows].sum(1)
 
-    return Voices(loop.sample, likelihood)
+    def own(policy: Policy, rollout: Rollout, rows: list[int]) -> Tensor:
+        return (rollout.logprobs_BT * rollout.mask_BT)[rows].sum(1)
+
+    return Voices(loop.sample, likelihood, own)
 
 
 def keep_good(loop: OnlineLoop) -> None:

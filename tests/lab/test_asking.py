@@ -43,6 +43,21 @@ def test_every_answer_meets_every_one_of_the_best_round_before() -> None:
     assert liked(Shorter(), PROMPTS, SAID, [0.9, 0.5, 0.3]) == [None, 1.0, 1.0]
 
 
+class Left:
+    """Takes the first side, unread."""
+
+    def label(self, comparisons: Sequence[Comparison]) -> list[Label]:
+        return [Label(c.id, "left", Choice.A) for c in comparisons]
+
+
+def test_whoever_does_not_read_is_of_no_opinion() -> None:
+    assert liked(Left(), PROMPTS, SAID, [0.1, 0.5, 0.3]) == [None, 0.5, 0.5]
+
+
+def test_without_the_answers_of_a_round_nothing_is_said() -> None:
+    assert liked(Shorter(), PROMPTS, {0: SAID[0], 2: SAID[2]}, [0.1, 0.5, 0.3]) == []
+
+
 def test_how_many_pairs_show_a_preference() -> None:
     """Three standard errors of 1 / (2 sqrt n) are the distance to 1/2."""
     assert pairs_needed(0.35) == pytest.approx(100.0)

@@ -215,7 +215,7 @@ def test_detection() -> None:
     assert [run["people"] for run in result["runs"]] == [0.35, 0.48, None, None, None]
     assert [run["pairs_needed"] for run in result["runs"][:2]] == pytest.approx([100, 5625])
     assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None]
-    assert (result["late"], result["hidden"]) == (1, 1)
+    assert (result["late"], result["late_and_hidden"], result["late_and_unknown"]) == (1, 1, 0)
 
 
 def test_false_alarms() -> None:

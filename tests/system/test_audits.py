@@ -10,7 +10,7 @@ import torch
 
 import small_run
 from holdfast import auditing
-from holdfast.auditing import pointed
+from holdfast.auditing import furthest
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.repeats import is_repeat, original_of
 from small_run import events_of
@@ -20,28 +20,26 @@ def test_pointed_pairs_are_those_in_which_the_policy_has_moved_furthest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the likelihoods that the run itself computes, which of a policy's own answers are those of sampling."""
-    seen: list[tuple[float, float]] = []
+    opponents = []
 
     def watched(pairs: Any, count: int, policy: Any, opponent: Any, voices: Any) -> Any:
-        chosen = pointed(pairs, count, policy, opponent, voices)
-        (ours, _), (theirs, _) = pairs.ours[0], pairs.theirs[0]
-        places = [place for _, place in pairs.ours]
-        sampled = (ours.logprobs_BT * ours.mask_BT).sum(1)[places]
-        torch.testing.assert_close(voices.likelihood(policy, ours, places), sampled, atol=1e-4, rtol=1e-4)
-        far = sampled - voices.likelihood(opponent, ours, places)
-        theirs_places = [place for _, place in pairs.theirs]
-        far -= voices.likelihood(policy, theirs, theirs_places) - voices.likelihood(opponent, theirs, theirs_places)
+        chosen = furthest(pairs, count, policy, opponent, voices)
+        far = torch.zeros(len(pairs.rows))
+        for side, own, other in ((pairs.ours, policy, opponent), (pairs.theirs, opponent, policy)):
+            rollout, places = side[0][0], [place for _, place in side]
+            sampled = voices.own(own, rollout, places)
+            torch.testing.assert_close(voices.likelihood(own, rollout, places), sampled, atol=1e-4, rtol=1e-4)
+            far += sampled - voices.likelihood(other, rollout, places)
         assert len(chosen.rows) == count == len(pairs.rows) // 3
-        seen.append((float(far.topk(count).values.mean()), float(far.mean())))
-        kept = [places.index(place) for _, place in chosen.ours]
-        assert sorted(kept) == sorted(far.topk(count).indices.tolist())
+        asked = [pairs.ours.index(answer) for answer in chosen.ours]
+        assert asked == sorted(far.topk(count).indices.tolist())
+        opponents.append(opponent)
         return chosen
 
-    monkeypatch.setattr(auditing, "pointed", watched)
-    audits = events_of(small_run.run(tmp_path, run__rounds="2"), "audit")
+    monkeypatch.setattr(auditing, "furthest", watched)
+    audits = events_of(small_run.run(tmp_path, run__rounds="3"), "audit")
     assert all(audit["pointed_pairs"] >= 6 for audit in audits)
-    assert len(seen) >= len(audits)
-    assert all(furthest > usual for furthest, usual in seen)
+    assert len({id(opponent) for opponent in opponents}) == 2, "the reference at first, then the last good policy"
 
 
 def test_every_round_asks_a_few_again_and_learns_from_none_of_them(unbroken: Path) -> None:

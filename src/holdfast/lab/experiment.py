@@ -54,6 +54,7 @@ class Arm:
 
     An arm that is there for comparison need not be run on every seed: `seeds` is how many at most, from the first on.
     `adapts` makes of all other settings those that follow from them, such as a scenario's onset in shorter rounds.
+    `judge_refreshes` and `asks_everything` have the observer measure more (see `Job`).
     """
 
     name: str
@@ -62,6 +63,7 @@ class Arm:
     again: bool = False
     labels: str = HONEST
     judge_refreshes: bool = False
+    asks_everything: bool = False
     spends_like: str = ""
     seeds: int | None = None
     adapts: Callable[[Config], tuple[str, ...]] | None = None
@@ -194,6 +196,7 @@ class Plan:
             again=arm.again,
             labels=arm.labels,
             judge_refreshes=arm.judge_refreshes,
+            asks_everything=arm.asks_everything,
             references=self.runs / "references" if experiment.shares_references else None,
             keep_weights=self.keep_weights,
         )

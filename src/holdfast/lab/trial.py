@@ -27,6 +27,7 @@ from holdfast.lab.mislabelling import HONEST, mislabelled
 from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, answers_by_round, gold_of
 from holdfast.lab.references import copy_reference, shared_reference
 from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import PatientLabeller
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.reward.repeats import is_repeat
 from holdfast.rundir import RunDirectory
@@ -47,7 +48,8 @@ class Job:
     """A trial to do: settings, seed, and the directory that it lives in.
 
     `again` gives the run other slips of the labeller and other held-out labels, and nothing else: two runs that
-    differ in it alone show how far apart equal settings come out. `labels` names a way of labelling wrongly. Without
+    differ in it alone show how far apart equal settings come out. `labels` names a way of labelling wrongly. With
+    `asks_everything` the labeller says of all held-out pairs what it thinks of each round's policy. Without
     `keep_weights` a trial that has ended keeps all that was measured and no weights: hundreds would fill a disk.
     """
 
@@ -59,6 +61,7 @@ class Job:
     again: bool = False
     labels: str = HONEST
     judge_refreshes: bool = False
+    asks_everything: bool = False
     references: Path | None = None
     keep_weights: bool = True
 
@@ -170,7 +173,7 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
     """Run from the start or from where the run was cut, then measure what it delivers."""
     resumed = not CheckpointStore(run.checkpoints).is_empty()
     ingredients = _ingredients(config, run, task, resumed)
-    said = run.path / SAID_FILE
+    said = run.path / SAID_FILE if job.asks_everything else None
     observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, job.heldout, HELDOUT_ANSWERS, said)
     pairs = [PairObserver(gold, run.path / PAIRS_FILE, task.heldout_prompts)] if job.judge_refreshes else []
     begun = time.perf_counter()
@@ -192,8 +195,11 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
         gates = _rows(read_run(run.path).events, "gate")
         judged = [asdict(j) | {"harmful": j.harmful} for j in judge_refreshes(run, config, task.heldout_prompts, gates)]
     clock = dict.fromkeys(spent) if resumed else spent
-    heldout = [value for _, value in read_run(run.path).gold_of("heldout")]
-    likes = liked(task.labeller, observer.heldout, answers_by_round(said), heldout) if task.labeller else []
+    likes: list[float | None] = []
+    # People would have to sit there and answer thousands.
+    if said is not None and task.labeller is not None and not isinstance(task.labeller, PatientLabeller):
+        heldout = [value for _, value in read_run(run.path).gold_of("heldout")]
+        likes = liked(task.labeller, observer.heldout, answers_by_round(said), heldout)
     # Last of all: a trial with this file has ended.
     write_json_atomic(run.path / TRIAL_FILE, {"trial": 1, "seed": job.seed, **clock, "judged": judged, "liked": likes})
 

@@ -79,7 +79,7 @@ class Answers:
         """
         asked = [self.prompts[tuple(ids)] for ids in prompts]
         seed = int(torch.randint(2**62, (1,), generator=rng))
-        texts: list[str] = []
+        given: list[list[int]] = []
         finished: list[bool] = []
         entropies: list[float] = []
         rows = int(self.trainer.args.generation_batch_size)  # as many at once as the trainer itself samples
@@ -88,43 +88,41 @@ class Answers:
             for start in range(0, len(asked), rows):
                 drawn = self._generate(model, asked[start : start + rows])
                 for ids, entropy in drawn:
-                    texts.append(self._decode(ids))
+                    given.append(ids)
                     finished.append(self.reward.ends(ids))
                     entropies.append(entropy)
+        texts = [self._decode(ids) for ids in given]
         rollout = self.reward.read(asked, texts, finished)
         return Rollout(
             rollout.prompts, rollout.responses, -per_token(rollout, torch.tensor(entropies)), None, rollout.mask_BT,
-            finished, texts=texts,
+            finished, texts=texts, given=given,
         )  # fmt: skip
 
     def likelihood(self, player: Player, rollout: Rollout, rows: list[int]) -> Tensor:
-        """logprobs_B of some of a rollout's answers, in the policy's tokens and at the temperature of sampling."""
-        assert rollout.texts is not None, "answers of the policy, which are known by their texts"
-        answers = [(list(rollout.prompts[n]), rollout.texts[n], rollout.finished[n]) for n in rows]
-        size = int(self.trainer.args.generation_batch_size)
+        """logprobs_B of some of a rollout's answers, in the tokens they were given in, at the sampling temperature."""
+        assert rollout.given is not None, "answers that `sample` has drawn"
+        given = rollout.given
+        size = int(self.trainer.args.per_device_train_batch_size)  # as many at once as the trainer itself learns from
         found: list[Tensor] = []
         with player.playing() as model, torch.no_grad():
-            for start in range(0, len(answers), size):
-                found.append(self._logprobs(model, answers[start : start + size]))
-        return torch.cat(found) if found else torch.zeros(0)
+            for start in range(0, len(rows), size):
+                some = rows[start : start + size]
+                prompts = [self._encode(self.prompts[tuple(rollout.prompts[row])]) for row in some]
+                found += self._logprobs(model, prompts, [given[row] for row in some])
+        return torch.stack(found) if found else torch.zeros(0)
 
-    def _logprobs(self, model: Any, answers: Sequence[tuple[list[int], str, bool]]) -> Tensor:
-        prompts = [self._encode(self.prompts[tuple(ids)]) for ids, _, _ in answers]
-        # A text does not say which of several tokens ended it; the tokenizer's own is the likeliest.
-        end = self._tokenizer.eos_token_id if self._tokenizer.eos_token_id is not None else min(self.reward.end_ids)
-        said = [
-            list(self._tokenizer(text, add_special_tokens=False)["input_ids"]) + ([end] if finished else [])
-            for _, text, finished in answers
-        ]
-        rows = [prompt + answer for prompt, answer in zip(prompts, said, strict=True)]
-        device = next(model.parameters()).device
+    def _logprobs(self, model: Any, prompts: Sequence[list[int]], answers: Sequence[list[int]]) -> list[Tensor]:
+        rows = [torch.tensor(prompt + answer) for prompt, answer in zip(prompts, answers, strict=True)]
         # On the right, where attention that looks back does not see it.
-        padded_BT = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
-        logits_BTV = model(input_ids=padded_BT, use_cache=False).logits[:, :-1].float()
-        logprobs_BTV = (logits_BTV / float(self.trainer.args.temperature)).log_softmax(-1)
-        token_BT = logprobs_BTV.gather(-1, padded_BT[:, 1:, None]).squeeze(-1)
-        ends = [(len(prompt) - 1, len(row) - 1) for prompt, row in zip(prompts, rows, strict=True)]
-        return torch.stack([token_BT[n, first:last].sum() for n, (first, last) in enumerate(ends)]).cpu()
+        padded_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(next(model.parameters()).device)
+        logits_BTV = model(input_ids=padded_BT, use_cache=False).logits
+        temperature, found = float(self.trainer.args.temperature), []
+        # One row at a time, and the positions that predict its answer alone: a vocabulary in float32 is large.
+        for ids_T, logits_TV, prompt in zip(rows, logits_BTV, prompts, strict=True):
+            scores_NV = logits_TV[len(prompt) - 1 : len(ids_T) - 1].float() / temperature
+            said_N1 = ids_T[len(prompt) :, None].to(scores_NV.device)
+            found.append((scores_NV.gather(-1, said_N1).squeeze(-1) - scores_NV.logsumexp(-1)).sum().cpu())
+        return found
 
     def _generate(self, model: Any, prompts: Sequence[TRLPrompt]) -> list[tuple[list[int], float]]:
         """Tokens of each answer, its end included, and the entropy summed over them."""

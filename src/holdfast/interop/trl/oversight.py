@@ -107,14 +107,14 @@ class Oversight:
     def audit(self, last: bool) -> bool:
         """Ask about fresh pairs, come to a verdict and act on it; whether training is to stop."""
         guarding = self.guarding
-        verdict, pairs = guarding.judge(
-            self.round, self.policy, Voices(self.answers.sample, self.answers.likelihood), last
-        )
+        # Log-probs of sampling stand for entropies here, so a player's own answers are looked at once more.
+        voices = Voices(self.answers.sample, self.answers.likelihood, self.answers.likelihood)
+        verdict, pairs = guarding.judge(self.round, self.policy, voices, last)
         audited = {"labels": len(pairs), "labels_left": guarding.auditing.left, **guarding.guard.audited()}
         self.event("audit", **audited)
         self.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
         self.say(round_line(self.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))
-        self._log(verdict, {name: win_rate(pairs, name) for name in ("reference", "anchor")})
+        self._log(verdict, {name: win_rate(pairs, name) for name in ("reference", "anchor", "pointed")})
         actions = guarding.answer(verdict)
         if last and verdict.level != "hacking" and guarding.prefers_anchor(pairs):
             reason = f"the run ends with the policy that people liked better: {verdict.sentence}"
