@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.auditing import Pairs, damped, furthest
+from holdfast.auditing import Pairs, damped, furthest, surest
 from holdfast.collecting import Voices
 from holdfast.rollout.sampler import Rollout
 
@@ -39,7 +39,15 @@ def voices(likely: dict[tuple[str, int], list[float]], asked_of: dict[str, Rollo
     return Voices(sample, likelihood, own)
 
 
-def test_pointed_pairs_are_those_in_which_the_policy_has_moved_furthest() -> None:
+def test_pairs_that_the_ensemble_is_surest_of() -> None:
+    some = rollout(4)
+    pairs = Pairs([10, 11, 12, 13], [(some, n) for n in range(4)], [(some, n) for n in range(4)])
+    found, claims = surest(pairs, [0.6, 0.9, 0.2, 0.7], 2)
+    assert (found.rows, claims) == ([11, 13], [0.9, 0.7])
+    assert surest(pairs, [0.6, 0.9, 0.2, 0.7], 4) == (pairs, [0.6, 0.9, 0.2, 0.7]), "all of them as they came"
+
+
+def test_pairs_in_which_the_policy_has_moved_furthest() -> None:
     ours, theirs = rollout(4), rollout(6)
     pairs = Pairs([10, 11, 12, 13], [(ours, n) for n in range(4)], [(theirs, n) for n in (5, 4, 3, 2)])
     likely = {

@@ -33,12 +33,9 @@ def answers(**wins: int) -> list[AuditPair]:
     [
         ("healthy", answers(reference=9, anchor=5, pointed=5), True),
         ("healthy", answers(reference=9, anchor=4, pointed=8), False),
-        ("healthy", answers(reference=9, anchor=8, pointed=4), False),  # liked, but not where it has moved
         ("healthy", answers(reference=2, anchor=5, pointed=5), True),  # the reference is not what it goes back to
         ("watch", answers(anchor=6, pointed=6), True),
         ("hacking", answers(anchor=6, pointed=6), False),
-        ("healthy", answers(reference=9, anchor=6), True),  # the budget has ended before pointed pairs
-        ("healthy", answers(reference=9, pointed=4), False),
         ("healthy", [], True),  # nobody was asked
         ("watch", [], False),
     ],
@@ -53,4 +50,3 @@ def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:
     liked = Verdict("healthy", "", {})
     assert guarding(good_round=0).is_good(liked, answers(reference=6, pointed=6))
     assert not guarding(good_round=0).is_good(liked, answers(reference=4, pointed=6))
-    assert not guarding(good_round=0).is_good(liked, answers(reference=6, pointed=4))

@@ -115,14 +115,12 @@ class Auditing:
             # Numbered by what was wanted: people may leave some unanswered, and their numbers are taken all the same.
             orders.append(_Order(opponent, already, min(count, left)))
             left, already = left - orders[-1].count, already + count
-        chosen = self._draw(orders, policy, voices, rng)
-        claimed = iter(self._claims(chosen))
-        for order, pairs in zip(orders, chosen, strict=True):
-            for n in range(len(pairs.rows)):
+        for order, (pairs, claimed) in zip(orders, self._choose(orders, policy, voices, rng), strict=True):
+            for n, claim in enumerate(claimed):
                 swap = bool(torch.randint(2, (), generator=rng))
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
                 asked.append(comparison.swap() if swap else comparison)
-                drawn[comparison.id] = _Question(swap, order.opponent.against, next(claimed))
+                drawn[comparison.id] = _Question(swap, order.opponent.against, claim)
         if not asked:
             return []
         self.collecting.ask(asked, "audit")
@@ -130,25 +128,34 @@ class Auditing:
         self.spent += len(answered)
         return [drawn[item.comparison.id].answered(item) for item in answered]
 
-    def _draw(
+    def _choose(
         self, orders: Sequence[_Order[Answering]], policy: Answering, voices: Voices[Answering], rng: torch.Generator
+    ) -> list[tuple[Pairs, list[float]]]:
+        """The pairs to ask about for each order, as they come or pointed, with what the ensemble claims of them."""
+        drawn = self._draw(orders, policy, voices.sample, rng)
+        if self.config.pointed == "moved":
+            drawn = [
+                furthest(pairs, order.count, policy, order.opponent.policy, voices) if order.pointed else pairs
+                for order, pairs in zip(orders, drawn, strict=True)
+            ]
+        told = iter(self._claims(drawn))
+        claimed = [[next(told) for _ in pairs.rows] for pairs in drawn]
+        return [surest(pairs, claims, order.count) for order, pairs, claims in zip(orders, drawn, claimed, strict=True)]
+
+    def _draw(
+        self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator
     ) -> list[Pairs]:
         """Fresh pairs of answers for each order; every policy answers all its prompts in one go."""
         everyone = self.collecting.prompts
         rows = [torch.randint(len(everyone), (order.draws,), generator=rng).tolist() for order in orders]
         prompts = [[self.collecting.codec.encode_prompt(everyone[i]) for i in some] for some in rows]
-        ours = _answered_by(policy, prompts, voices.sample, rng)
+        ours = _answered_by(policy, prompts, sample, rng)
         theirs: list[list[Drawn]] = [[] for _ in orders]
         for player in {id(order.opponent.policy): order.opponent.policy for order in orders}.values():
             places = [n for n, order in enumerate(orders) if order.opponent.policy is player]
-            answered = _answered_by(player, [prompts[n] for n in places], voices.sample, rng)
-            for n, answers in zip(places, answered, strict=True):
+            for n, answers in zip(places, _answered_by(player, [prompts[n] for n in places], sample, rng), strict=True):
                 theirs[n] = answers
-        drawn = [Pairs(*each) for each in zip(rows, ours, theirs, strict=True)]
-        return [
-            furthest(pairs, order.count, policy, order.opponent.policy, voices) if order.pointed else pairs
-            for order, pairs in zip(orders, drawn, strict=True)
-        ]
+        return [Pairs(*each) for each in zip(rows, ours, theirs, strict=True)]
 
     def _claims(self, asked: Sequence[Pairs]) -> list[float]:
         """The ensemble's probability that people prefer the policy's answer, for all pairs in one go."""
@@ -179,6 +186,16 @@ def _answered_by(
         return [[] for _ in prompts]
     rollout, places = sample(player, everything, rng), iter(range(len(everything)))
     return [[(rollout, next(places)) for _ in some] for some in prompts]
+
+
+def surest(pairs: Pairs, claims: Sequence[float], count: int) -> tuple[Pairs, list[float]]:
+    """Of these pairs those in which the ensemble is surest of the policy, with its claims, in the order they came.
+
+    If the reward means anything the policy wins these more often than others. A planted hack is in just these answers,
+    and there people stop following the ensemble first.
+    """
+    chosen = sorted(sorted(range(len(claims)), key=lambda place: -claims[place])[:count])
+    return pairs.among(chosen), [claims[place] for place in chosen]
 
 
 def furthest(pairs: Pairs, count: int, policy: Answering, opponent: Answering, voices: Voices[Answering]) -> Pairs:

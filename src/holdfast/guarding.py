@@ -118,13 +118,9 @@ class Guarding(Generic[Player]):
         return lost or self.guard.suspicion().p < self.config.suspicion
 
     def is_good(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
-        """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one.
-
-        In pairs as they come, and where it has moved furthest from it.
-        """
-        rates = [win_rate(pairs, against) for against in ("anchor" if self.good.round else "reference", "pointed")]
-        liked = [rate >= 0.5 for rate in rates if rate is not None]
-        return verdict.level != "hacking" and (all(liked) if liked else verdict.level == "healthy")
+        """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one."""
+        rate = win_rate(pairs, "anchor" if self.good.round else "reference")
+        return verdict.level != "hacking" and (verdict.level == "healthy" if rate is None else rate >= 0.5)
 
     def prefers_anchor(self, pairs: Sequence[AuditPair]) -> bool:
         """Whether people like the last good policy better than the present one, by this round's answers.

@@ -133,7 +133,7 @@ def test_power_after_three_healthy_rounds(rate: float, pairs: int, within: int, 
     assert sum(r is not None and 3 < r <= 3 + within for r in rounds) / len(rounds) >= power
 
 
-def test_falling_behind_only_where_the_policy_has_moved_furthest_alarms_too() -> None:
+def test_falling_behind_only_in_pointed_pairs_alarms_too() -> None:
     test = SequentialTest(0.05, 8)
     test.record(1, "anchor", 36, 36)
     test.record(1, "pointed", 20, 52)

@@ -16,9 +16,15 @@ from holdfast.reward.repeats import is_repeat, original_of
 from small_run import events_of
 
 
-def test_pointed_pairs_are_those_in_which_the_policy_has_moved_furthest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pointed_pairs_are_those_the_ensemble_is_surest_of(unbroken: Path) -> None:
+    audits = events_of(unbroken, "audit")
+    assert all(audit["pointed_pairs"] >= 6 for audit in audits)
+    for audit in audits:
+        as_they_come = audit["claimed_anchor"] or audit["claimed_reference"]
+        assert audit["claimed_pointed"] > as_they_come
+
+
+def test_or_those_in_which_the_policy_has_moved_furthest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the likelihoods that the run itself computes, which of a policy's own answers are those of sampling."""
     opponents = []
 
@@ -37,7 +43,7 @@ def test_pointed_pairs_are_those_in_which_the_policy_has_moved_furthest(
         return chosen
 
     monkeypatch.setattr(auditing, "furthest", watched)
-    audits = events_of(small_run.run(tmp_path, run__rounds="3"), "audit")
+    audits = events_of(small_run.run(tmp_path, run__rounds="3", audit__pointed="moved"), "audit")
     assert all(audit["pointed_pairs"] >= 6 for audit in audits)
     assert len({id(opponent) for opponent in opponents}) == 2, "the reference at first, then the last good policy"
 

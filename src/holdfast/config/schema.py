@@ -176,8 +176,7 @@ class AuditConfig:
 
     pairs: int = setting(
         24,
-        "comparisons a round against the reference, as many against the last good policy, and as many where the "
-        "policy has moved furthest from it",
+        "comparisons a round against the reference, as many against the last good policy, and as many pointed ones",
         low=0,
     )
     suspicious_pairs: int = setting(
@@ -185,6 +184,11 @@ class AuditConfig:
         "comparisons of each of the latter two kinds in a suspicious round, and in the last one; twice as many where "
         "that leaves it open",
         low=0,
+    )
+    pointed: Literal["claims", "moved"] = setting(
+        "claims",
+        "which pairs against the last good policy are pointed: where the ensemble is surest of the policy, or where "
+        "the policy has moved furthest",
     )
     budget: int = setting(1600, "audit labels in the whole run", low=0)
 

@@ -18,7 +18,7 @@ from holdfast.guard.distributions import normal_tail, student_quantile
 from holdfast.reward.calibration import Bin, brier, ece, reliability
 
 # What a pair is: the policy's answer beside the reference's, or the anchor's, which is the last good policy, as they
-# come; pointed: beside the anchor's, where of several pairs the policy has moved furthest from it.
+# come; pointed: beside the anchor's, where of several pairs it should tell most (`audit.pointed`).
 Against = Literal["reference", "anchor", "pointed"]
 
 # Intervals are at 95%.

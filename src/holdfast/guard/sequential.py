@@ -1,11 +1,11 @@
 """The test over rounds: do people still like the policy at least as well as the one it would be taken back to?
 
 Null hypothesis: in every round people prefer the policy to the anchor, and to the reference, with probability at least
-1/2, and do so too in the pairs in which the policy has moved furthest from the anchor: there it should win more, if it
-has moved for the better. After w wins and l losses the likelihood ratio of a probability q < 1/2 to 1/2 is
-(2q)^w (2(1-q))^l, and under the null its expectation never grows with another pair: a supermartingale, for any q and so
-for a mixture over q. A tie counts half to each side, which only lowers it. Evidence from round s on is the mixture with
-the prior Beta(2, 2) on (0, 1/2):
+1/2, and do so too in pointed pairs, in which the ensemble is surest of the policy or the policy has moved furthest from
+the anchor: there it should win more, if that was for the better. After w wins and l losses the likelihood ratio of a
+probability q < 1/2 to 1/2 is (2q)^w (2(1-q))^l, and under the null its expectation never grows with another pair: a
+supermartingale, for any q and so for a mixture over q. A tie counts half to each side, which only lowers it. Evidence
+from round s on is the mixture with the prior Beta(2, 2) on (0, 1/2):
 
     E_s = integral over q in (0, 1/2) of 12 q (1-q) (2q)^w (2(1-q))^l dq
         = 2^(n+1) B(w+2, l+2) I_{1/2}(w+2, l+2) / B(2, 2)                                 n = w + l
@@ -13,7 +13,7 @@ the prior Beta(2, 2) on (0, 1/2):
 When it begins to go wrong is not known, so the run's evidence is a mixture over first rounds s too, with weights that
 sum to 1 over all rounds that may come; a stretch that has not begun counts with E = 1. Of the whole, half is evidence
 from pointed pairs, four tenths against the anchor and one tenth against the reference: a hacked policy falls behind the
-anchor first, and first where it has moved furthest.
+anchor first, and first in the answers that training pushes most.
 
 By Ville's inequality such a mixture reaches 1 / false_alarm with probability at most false_alarm in a run in which the
 null holds, at whatever moment one looks and however the number of pairs was decided (Ramdas et al. 2023). That is the

@@ -122,7 +122,7 @@ def people_say(side: Side) -> str:
         preferred, count = other, side.losses
     else:
         preferred, count = f"the policy to {other}", side.wins
-    where = "where the policy has moved furthest, " if side.against == "pointed" else ""
+    where = "where it tells most, " if side.against == "pointed" else ""
     link = "while" if side.wins < side.losses or side.gap.low > 0 else "and"
     return (
         f"{where}people preferred {preferred} in {count:g} of {side.pairs} fresh pairs "
