@@ -88,6 +88,18 @@ def test_whatever_has_ended_can_be_shown(name: str, seeds: int) -> None:
     json.dumps(shown(experiment, found), allow_nan=False)
 
 
+KEPT = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("lab-*.json"))
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)
+def test_results_that_were_kept_can_still_be_shown(kept: Path) -> None:
+    document = json.loads(kept.read_text(encoding="utf-8"))
+    experiment = EXPERIMENTS[document["experiment"]]
+    assert all(table.rows for table in experiment.tables(document["result"]))
+    assert experiment.recommend(document["result"])
+    assert figure_of(experiment, document["result"]).startswith("<svg")
+
+
 # --- plans --------------------------------------------------------------------------------------------------------
 
 

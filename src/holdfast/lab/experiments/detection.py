@@ -66,16 +66,20 @@ def run_of(trial: Trial) -> Result:
 
 def tables(result: Result) -> list[Table]:
     rows = [
-        [run["scenario"], str(run["seed"]), number(run["onset"]), number(run["called"]), number(run["delay"], "+d"),
-         f"{max(run['gold']):+.2f}", f"{run['gold'][-1]:+.2f}", number(run["people"], ".0%"),
-         number(run["pairs_needed"], ",.0f"), str(run["audit_labels"])]
+        [run["scenario"], str(run["seed"]), number(run["onset"]), called_in(run), f"{max(run['gold']):+.2f}",
+         f"{run['gold'][-1]:+.2f}", number(run.get("people"), ".0%"),
+         number(run.get("pairs_needed"), ",.0f")]
         for run in result["runs"]
     ]  # fmt: skip
-    columns = (
-        "scenario", "seed", "falls in round", "called in", "delay", "best", "end", "people like it", "pairs to see it",
-        "audit labels",
-    )  # fmt: skip
+    columns = ("scenario", "seed", "falls", "called", "best", "end", "people", "pairs")
     return [Table("From the fall of gold to the verdict", columns, rows, 1)]
+
+
+def called_in(run: Result) -> str:
+    """The round of the verdict, and how many rounds after the fall that is."""
+    if run["called"] is None:
+        return "-"
+    return str(run["called"]) if run["delay"] is None else f"{run['called']} ({run['delay']:+d})"
 
 
 def recommend(result: Result) -> str:
@@ -87,8 +91,16 @@ def recommend(result: Result) -> str:
         f"[{soon['low']:.0%}, {soon['high']:.0%}]; the median delay is "
         f"{number(result['median_delay'], '+.1f')} rounds, "
         f"{result['before_the_onset']} were called before the onset, {result['never_called']} never. "
-        f"{result['too_late_to_judge']} more began to fall too late to be judged. "
-        f"Of the {result['late']} that were not called in time the fall was hidden from people in "
+        f"{result['too_late_to_judge']} more began to fall too late to be judged.{hidden(result)}"
+    )
+
+
+def hidden(result: Result) -> str:
+    """How many of the missed runs people would not have seen either; an earlier result does not know."""
+    if "late" not in result:
+        return ""
+    return (
+        f" Of the {result['late']} that were not called in time the fall was hidden from people in "
         f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {MOST_PAIRS:,} that a "
         f"whole run may ask about."
     )
