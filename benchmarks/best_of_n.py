@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from holdfast.algorithms.overoptimisation import fit_form
+from holdfast.algorithms.overoptimisation import FormFit, fit_form
 from holdfast.config import load_config
 from holdfast.lab.best_of_n import Point, at, curves_of, draw_pool, fit_curve
 from holdfast.lab.observer import gold_of
@@ -96,10 +96,18 @@ def means(results: list[dict[str, Any]], name: str) -> tuple[list[float], list[f
     return d, gold, [fmean(c[i]["proxy"] for c in curves) for i in range(len(d))]
 
 
+def fits_over_seeds(results: list[dict[str, Any]]) -> dict[str, FormFit]:
+    """d (a - b d) through the means over seeds."""
+    return {
+        name: fit_form("best_of_n", *(torch.tensor(x) for x in means(results, name)[:2]))
+        for name in results[0]["curves"]
+    }
+
+
 def charts(results: list[dict[str, Any]]) -> list[ChartSpec]:
     names = ("one member", "mean", "worst", "uncertainty")
     colours = (1, 0, 2, 3)
-    fitted = fit_form("best_of_n", *(torch.tensor(x) for x in means(results, "mean")[:2]))
+    fitted = fits_over_seeds(results)["mean"]
     ppo = results[0]["ppo"]
     return [
         ChartSpec(
@@ -146,7 +154,9 @@ def main() -> None:
         name: bootstrap([a - b for a, b in zip(ends[name], ends["one member"], strict=True)])
         for name in ("mean", "worst", "uncertainty")
     }
-    print("\ngold at n = 512 above that of one member:")
+    fits = fits_over_seeds(results)
+    print(f"\nmean over seeds: R² of d (a - b d): {', '.join(f'{name} {fit.r2:.3f}' for name, fit in fits.items())}")
+    print("gold at n = 512 above that of one member:")
     for name, estimate in kept.items():
         print(f"  {name:<12} {estimate}")
     apart = {
@@ -165,6 +175,7 @@ def main() -> None:
         {
             "seeds": list(seeds),
             "settings": SETTINGS,
+            "fits_over_seeds": {name: asdict(fit) for name, fit in fits.items()},
             "above_one_member_at_512": {name: asdict(e) for name, e in kept.items()},
             "best_of_n_less_ppo": apart,
             "runs": results,
