@@ -10,12 +10,12 @@ python benchmarks/peers_bound.py       reads bench-peers-*core.json, writes benc
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 from holdfast.bench.cases import SAMPLES
 from holdfast.bench.flops import FORWARD_AND_BACKWARD, least_flops
 from holdfast.bench.workload import KINDS, SIZES
+from holdfast.models.tiny import tiny_llama
 from kept import RESULTS, keep
 
 CASES = {"ppo-fixed-1m": "1m", "ppo-fixed-15m": "15m"}
@@ -23,16 +23,9 @@ CASES = {"ppo-fixed-1m": "1m", "ppo-fixed-15m": "15m"}
 
 def work(size: str, epochs: int) -> dict[str, float]:
     """Operations of an iteration, and of the first forward pass of its update, which sampling has done already."""
-    shape, vocabulary, kind = SIZES[size].shape, SIZES[size].vocabulary, KINDS["fixed"]
+    kind = KINDS["fixed"]
     assert kind.prompt_tokens is not None
-    config = SimpleNamespace(
-        hidden_size=shape.hidden,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.heads,
-        intermediate_size=shape.feed_forward,
-        num_hidden_layers=shape.layers,
-        vocab_size=vocabulary,
-    )
+    config = tiny_llama(SIZES[size].vocabulary, SIZES[size].shape, seed=0).config
     lengths, responses = [kind.prompt_tokens + kind.new_tokens] * SAMPLES, [kind.new_tokens] * SAMPLES
     update = least_flops(config, lengths, responses)
     forward = update / FORWARD_AND_BACKWARD

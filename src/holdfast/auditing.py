@@ -202,8 +202,8 @@ def furthest(pairs: Pairs, count: int, policy: Answering, opponent: Answering, v
     """Of these pairs those in which the policy has moved furthest, in the order in which they came.
 
     How far is log pi / pi_opponent of the policy's answer, less that of the opponent's: whatever training has made
-    likelier stands on one side, whatever it has left behind on the other. If it was for the better people see that
-    more plainly here than in pairs as they come, and so they do if it was for the worse.
+    likelier stands on one side, whatever it has left behind on the other. Where that was for the worse people see it
+    more plainly here than in pairs as they come. Where nothing is wrong they need not like it any better.
     """
     if not pairs.rows:
         return pairs
