@@ -332,7 +332,7 @@ def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
     table.add_column("start", justify="right")
     table.add_column("end", justify="right")
     for label, pair in figures.items():
-        table.add_row(label, f"{pair['start']:.2f}", f"{pair['end']:.2f}")
+        table.add_row(label, f"{pair['start']:z.2f}", f"{pair['end']:z.2f}")
     console.print(table)
     for label, words in guard_lines(guard):
         console.print(f"{label:<24}  {visible(words)}")
