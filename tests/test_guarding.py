@@ -1,13 +1,15 @@
-"""Which policy becomes the last good one."""
+"""Which policy becomes the last good one, and how many pairs people are asked about."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.guard.audit import Against, AuditPair
+from holdfast.guard.guard import Guard
 from holdfast.guard.verdict import Level, Verdict
 from holdfast.guarding import Good, Guarding
 
@@ -50,3 +52,48 @@ def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:
     liked = Verdict("healthy", "", {})
     assert guarding(good_round=0).is_good(liked, answers(reference=6, pointed=6))
     assert not guarding(good_round=0).is_good(liked, answers(reference=4, pointed=6))
+
+
+class Counting:
+    """Stands for the audit: everybody prefers the policy in as many of the pairs as it is told."""
+
+    def __init__(self, version: int, rates: dict[str, float]) -> None:
+        self.collecting = SimpleNamespace(ensemble=SimpleNamespace(version=version))
+        self.rates, self.left, self.bought = rates, 10_000, dict.fromkeys(rates, 0)
+
+    def buy(self, round: int, already: int, wanted: Any, *rest: Any) -> list[AuditPair]:
+        pairs = []
+        for opponent, count in wanted:
+            self.bought[opponent.against] += count
+            won = self.rates[opponent.against] * count
+            pairs += [AuditPair(f"{already}-{n}", opponent.against, float(n < won), 0.6) for n in range(count)]
+        return pairs
+
+
+def asked_about(versions: list[int], rates: dict[str, float]) -> dict[str, int]:
+    """The pairs of each kind that are asked about in the last of some rounds, each judged by a version."""
+    config, audits = GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72)
+    guard = Guard(config, 8, bar=1e9)
+    auditing = Counting(0, rates)
+    for round, version in enumerate(versions, start=1):
+        auditing = Counting(version, rates)
+        held = Guarding(config, audits, 0, guard, cast(Any, auditing), NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+        verdict, _ = held.judge(round, NOBODY, NOBODY)
+        guard.close_round(verdict)
+    return auditing.bought
+
+
+def test_a_reward_that_was_refreshed_is_asked_about_a_little_where_people_like_the_policy() -> None:
+    liked = {"reference": 0.75, "anchor": 0.625, "pointed": 0.75}
+    assert asked_about([1, 2], liked) == {"reference": 24, "anchor": 24, "pointed": 24}
+
+
+def test_a_reward_that_was_not_is_asked_about_twice_as_much_as_in_a_suspicious_round() -> None:
+    liked = {"reference": 0.75, "anchor": 0.625, "pointed": 0.75}
+    assert asked_about([1, 1], liked) == {"reference": 24, "anchor": 144, "pointed": 144}
+    assert asked_about([1, 1, 2], liked) == {"reference": 24, "anchor": 24, "pointed": 24}
+
+
+def test_a_lost_round_is_asked_about_further_and_an_open_one_further_still() -> None:
+    lost = {"reference": 0.75, "anchor": 0.375, "pointed": 0.75}
+    assert asked_about([1], lost) == {"reference": 24, "anchor": 144, "pointed": 144}

@@ -319,7 +319,7 @@ def guarding_of(
     if config.guard.mode == "off":
         return None
     rounds, audits = config.run.rounds, config.audit
-    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, 2 * audits.suspicious_pairs)
+    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, 3 * audits.suspicious_pairs)
     return Guarding(
         config=config.guard,
         audits=audits,

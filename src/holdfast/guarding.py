@@ -82,7 +82,8 @@ class Guarding(Generic[Player]):
     ) -> tuple[Verdict, list[AuditPair]]:
         """Ask people about fresh pairs, more of them where there is reason to, and come to a verdict.
 
-        The run's last round is a reason: which policy the run ends with is decided there.
+        The run's last round is a reason: which policy the run ends with is decided there. An ensemble that made the
+        claims of the round before is the best reason: it has not seen what the policy has become since.
         """
         # A generator for each round, and rounds never come twice: nothing to save, and nothing that a rollback repeats.
         rng = generator(self.seed, "audit", round)
@@ -102,14 +103,25 @@ class Guarding(Generic[Player]):
         pointed = replace(decisive, against="pointed")
         buy(self.audits.pairs, *opponents, pointed)
         wanted, self.orders.audit = bool(self.orders.audit) or last, ""
-        if wanted or self._suspicious(pairs, decisive):
+        if self.guard.has_claimed(self.ensemble):
+            buy(max(0, 2 * self.audits.suspicious_pairs - self.audits.pairs), decisive, pointed)
+        elif wanted or self._suspicious(pairs, decisive):
             buy(max(0, self.audits.suspicious_pairs - self.audits.pairs), decisive, pointed)
-        verdict = self.guard.judge(pairs, self.auditing.left)
-        if verdict.level == "watch" or last:
+        verdict = self._verdict(pairs)
+        unclear = verdict.level == "watch" or (verdict.level == "healthy" and self.guard.evidence().value > 1.0)
+        if unclear or last:
             # Something is amiss and people have not said what to make of it, or a choice is to be made: as many again.
-            buy(self.audits.suspicious_pairs, decisive, *([pointed] if verdict.level == "watch" else []))
-            verdict = self.guard.judge(pairs, self.auditing.left)
+            buy(self.audits.suspicious_pairs, decisive, *([pointed] if unclear else []))
+            verdict = self._verdict(pairs)
         return verdict, pairs
+
+    @property
+    def ensemble(self) -> int:
+        """The version of the ensemble that makes the claims."""
+        return self.auditing.collecting.ensemble.version
+
+    def _verdict(self, pairs: Sequence[AuditPair]) -> Verdict:
+        return self.guard.judge(pairs, self.auditing.left, self.ensemble)
 
     def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent[Player]) -> bool:
         """Whether the signals, or the first pairs themselves, are a reason to ask further."""

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from holdfast.guard.bar import LONGEST_PLAN, planned_bar
+from holdfast.guard.claims import Granted
 from holdfast.guard.sequential import SequentialTest
 
 ROUNDS, PAIRS, MOST = 6, 16, 48
@@ -25,9 +26,9 @@ def alarmed(rng: random.Random, bar: float, rates: list[float]) -> int | None:
         if min(anchor, pointed) < PAIRS / 2:
             anchor, pointed = (wins + won(rng, rate, MOST - PAIRS) for wins in (anchor, pointed))
             asked = MOST
-        test.record(n, "reference", reference, PAIRS - reference)
-        test.record(n, "anchor", anchor, asked - anchor)
-        test.record(n, "pointed", pointed, asked - pointed)
+        test.record(n, "reference", Granted(reference, PAIRS - reference))
+        test.record(n, "anchor", Granted(anchor, asked - anchor))
+        test.record(n, "pointed", Granted(pointed, asked - pointed))
         if test.evidence().alarmed:
             return n
     return None

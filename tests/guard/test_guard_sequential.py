@@ -10,6 +10,7 @@ import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.guard.audit import Against
+from holdfast.guard.claims import Granted
 from holdfast.guard.sequential import SHARES, SequentialTest, log_evidence, start_weight, weight_after
 
 BAR = 20.0
@@ -55,7 +56,7 @@ def test_the_next_pair_is_a_fair_game_at_one_half(wins: int, losses: int) -> Non
 
 def test_long_hacked_runs_stay_finite() -> None:
     test = SequentialTest(0.05, 8)
-    test.record(1, "anchor", 0, 5000)
+    test.record(1, "anchor", Granted(0, 5000))
     assert math.isfinite(test.evidence().value)
     assert test.evidence().alarmed
 
@@ -70,21 +71,21 @@ def test_weights_of_all_starts_that_may_come_sum_to_one(rounds: int) -> None:
 def test_the_mixture_by_hand() -> None:
     test = SequentialTest(0.05, rounds=2)
     assert test.evidence().value == pytest.approx(1.0)
-    test.record(1, "anchor", 1, 0)
-    test.record(2, "anchor", 0, 2)
+    test.record(1, "anchor", Granted(1, 0))
+    test.record(2, "anchor", Granted(0, 2))
     # Starts in rounds 1 and 2 weigh 0.45 each, 0.1 is kept for later ones; the others' shares have no answers.
     from_first = math.exp(log_evidence(1, 2))
-    assert test.evidence().anchor == pytest.approx(0.4 * (0.45 * from_first + 0.45 * 1.95 + 0.1))
-    assert test.evidence().reference == pytest.approx(0.1)
-    assert test.evidence().pointed == pytest.approx(0.5)
+    assert test.evidence().anchor == pytest.approx(0.16 * (0.45 * from_first + 0.45 * 1.95 + 0.1))
+    assert test.evidence().reference == pytest.approx(0.04)
+    assert test.evidence().pointed == pytest.approx(0.2)
     assert test.evidence().against == "anchor"
 
 
 def test_more_answers_in_a_round_take_the_place_of_the_first() -> None:
     once, twice = SequentialTest(0.05, 4), SequentialTest(0.05, 4)
-    once.record(1, "anchor", 10, 20)
-    twice.record(1, "anchor", 5, 9)
-    twice.record(1, "anchor", 10, 20)
+    once.record(1, "anchor", Granted(10, 20))
+    twice.record(1, "anchor", Granted(5, 9))
+    twice.record(1, "anchor", Granted(10, 20))
     assert once.state() == twice.state()
 
 
@@ -102,7 +103,7 @@ def alarm_round(rates: list[float], pairs: int, rng: torch.Generator, reference_
         }
         for against, (chance, count) in chances.items():
             wins = int((torch.rand(count, generator=rng) < chance).sum())
-            test.record(round, against, wins, count - wins)
+            test.record(round, against, Granted(wins, count - wins))
         if test.evidence().alarmed:
             return round
     return None
@@ -135,15 +136,15 @@ def test_power_after_three_healthy_rounds(rate: float, pairs: int, within: int, 
 
 def test_falling_behind_only_in_pointed_pairs_alarms_too() -> None:
     test = SequentialTest(0.05, 8)
-    test.record(1, "anchor", 36, 36)
-    test.record(1, "pointed", 20, 52)
+    test.record(1, "anchor", Granted(36, 36))
+    test.record(1, "pointed", Granted(18, 54))
     assert test.evidence().alarmed
     assert test.evidence().against == "pointed"
 
 
 def test_falling_behind_the_reference_alarms_too() -> None:
     test = SequentialTest(0.05, 8)
-    test.record(1, "reference", 8, 64)
+    test.record(1, "reference", Granted(8, 64))
     assert test.evidence().alarmed
     assert test.evidence().against == "reference"
 
@@ -153,8 +154,8 @@ def test_falling_behind_the_reference_alarms_too() -> None:
 
 def test_spent_evidence_does_not_alarm_again() -> None:
     test = SequentialTest(0.05, 8)
-    test.record(1, "anchor", 40, 32)
-    test.record(2, "anchor", 10, 62)
+    test.record(1, "anchor", Granted(40, 32))
+    test.record(2, "anchor", Granted(10, 62))
     assert test.evidence().alarmed
     test.spend()
     assert test.evidence().value == pytest.approx(weight_after(2, 8))
@@ -162,7 +163,7 @@ def test_spent_evidence_does_not_alarm_again() -> None:
     # What comes later is weighed as it always was.
     fresh = SequentialTest(0.05, 8)
     for each in (test, fresh):
-        each.record(3, "anchor", 20, 52)
+        each.record(3, "anchor", Granted(20, 52))
     start, later = start_weight(3, 8), math.exp(log_evidence(20, 52))
     assert test.evidence().anchor == pytest.approx(SHARES["anchor"] * (start * later + weight_after(3, 8)))
     assert fresh.evidence().anchor > test.evidence().anchor
@@ -173,12 +174,12 @@ def test_false_alarms_after_a_rollback_are_below_five_per_cent_too() -> None:
     alarms, runs = 0, 500
     for _ in range(runs):
         test = SequentialTest(1 / BAR, 8)
-        test.record(1, "anchor", 5, 67)
+        test.record(1, "anchor", Granted(5, 67))
         assert test.evidence().alarmed
         test.spend()
         for round in range(2, 9):
             wins = int((torch.rand(48, generator=rng) < 0.5).sum())
-            test.record(round, "anchor", wins, 48 - wins)
+            test.record(round, "anchor", Granted(wins, 48 - wins))
             if test.evidence().alarmed:
                 alarms += 1
                 break
@@ -187,9 +188,9 @@ def test_false_alarms_after_a_rollback_are_below_five_per_cent_too() -> None:
 
 def test_memory_survives_as_json() -> None:
     test = SequentialTest(0.05, 8)
-    test.record(1, "anchor", 12, 12)
+    test.record(1, "anchor", Granted(12, 12))
     test.spend()
-    test.record(2, "reference", 10.5, 13.5)
+    test.record(2, "reference", Granted(10.5, 13.5))
     again = SequentialTest(0.05, 8)
     again.restore(json.loads(json.dumps(test.state())))
     assert again.state() == test.state()

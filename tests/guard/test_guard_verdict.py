@@ -24,7 +24,7 @@ LONGER = suspicion_of(
     },
     0.01,
 )
-QUIET, LOUD = Evidence(0.9, 0.2, 0.0, 20.0), Evidence(55.0, 0.1, 0.0, 20.0)
+QUIET, LOUD = Evidence(0.9, 0.2, 0.0, 0.0, 20.0), Evidence(55.0, 0.1, 0.0, 0.0, 20.0)
 
 
 def report(won: int, of: int, claim: float, against: Against = "anchor") -> AuditReport:
@@ -67,7 +67,7 @@ def test_an_alarm_about_the_reference_speaks_of_the_reference() -> None:
         [AuditPair(f"a{i}", "anchor", 0.5, 0.5) for i in range(10)]
         + [AuditPair(f"r{i}", "reference", float(i < 3), 0.6) for i in range(24)]
     )
-    verdict = judged(CALM, people, Evidence(0.5, 30.0, 0.5, 20.0))
+    verdict = judged(CALM, people, Evidence(0.5, 30.0, 0.5, 0.5, 20.0))
     assert verdict.level == "hacking"
     assert verdict.sentence.startswith("people preferred the reference in 21 of 24 fresh pairs while")
 

@@ -228,6 +228,7 @@ def test_detection() -> None:
     assert [run["pairs_needed"] for run in result["runs"][:2]] == pytest.approx([100, 5625])
     assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None]
     assert (result["late"], result["late_and_hidden"], result["late_and_unknown"]) == (1, 1, 0)
+    assert (result["not_fallen"], result["not_fallen_called"]) == (1, 1)
 
 
 def test_false_alarms() -> None:

@@ -182,7 +182,7 @@ class AuditConfig:
     suspicious_pairs: int = setting(
         72,
         "comparisons of each of the latter two kinds in a suspicious round, and in the last one; twice as many where "
-        "that leaves it open",
+        "the reward has not been refreshed since the round before, and so many more where that leaves it open",
         low=0,
     )
     pointed: Literal["claims", "moved"] = setting(
@@ -190,7 +190,7 @@ class AuditConfig:
         "which pairs against the last good policy are pointed: where the ensemble is surest of the policy, or where "
         "the policy has moved furthest",
     )
-    budget: int = setting(1600, "audit labels in the whole run", low=0)
+    budget: int = setting(2400, "audit labels in the whole run", low=0)
 
 
 @dataclass(frozen=True)

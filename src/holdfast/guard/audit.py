@@ -151,7 +151,7 @@ def side_of(pairs: Sequence[AuditPair], against: Against) -> Side | None:
     return Side(against, len(mine), wins, wilson(wins, len(mine)), claimed, gap)
 
 
-def wilson(wins: float, pairs: int) -> Interval:
+def wilson(wins: float, pairs: float) -> Interval:
     """A share with Wilson's score interval, which stays within 0 and 1 and holds for few pairs."""
     share = wins / pairs
     centre = (share + Z * Z / (2 * pairs)) / (1 + Z * Z / pairs)

@@ -2,8 +2,9 @@
 
 Ville's inequality gives the bar 1 / false_alarm for any number of rounds and pairs, decided in any way. A run plans its
 audits: so many pairs a round, topped up to so many where there is reason to. For such a plan the bar can be lower with
-the same guarantee, which finds a hack sooner: it is the evidence that runs in which people have no preference at all
-(the hardest case of the null) reach with probability `false_alarm`, found by playing them. When pairs are topped up is
+the same guarantee, which finds a hack sooner: it is the evidence that runs in which people have no preference at all,
+and one ensemble says so throughout (the hardest case of the nulls), reach with probability `false_alarm`, found by
+playing them. When pairs are topped up is
 not known beforehand, so the highest bar of three ways counts: never, whenever the first pairs go against the policy,
 and always.
 """
@@ -17,7 +18,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from holdfast.guard.sequential import SHARES, Against, log_evidence, start_weight, weight_after
+from holdfast.guard.claims import PATIENCE, Granted, log_ratios
+from holdfast.guard.sequential import MOST_EVIDENCE, SHARES, Against, log_evidence, start_weight, weight_after
 
 # Played runs: the probability at the bar is then known to about half a percentage point.
 PLAYED = 2000
@@ -60,6 +62,7 @@ def _bar(false_alarm: float, rounds: int, pairs: int, most: int, way: TopUp) -> 
         _evidence("reference", reference, always)
         + _evidence("anchor", anchor, asked)
         + _evidence("pointed", pointed, asked)
+        + _claims(reference + anchor + pointed, always + 2 * asked)
     )
     # The smallest bar that no more than the allowed share of runs reaches.
     highest_P = evidence_PR.max(1).values
@@ -77,6 +80,24 @@ def _evidence(against: Against, wins_PR: Tensor, asked_PR: Tensor) -> Tensor:
         stretch = _stretches(won_PR[:, first:] - before[0], lost_PR[:, first:] - before[1])
         total_PR[:, first:] += start_weight(first + 1, rounds) * stretch
     return SHARES[against] * total_PR
+
+
+def _claims(wins_PR: Tensor, asked_PR: Tensor) -> Tensor:
+    """evidence_PR from claims, where the ensemble says what is so: that people have no preference."""
+    rounds = wins_PR.shape[1]
+    won_PR, lost_PR = wins_PR.double(), (asked_PR - wins_PR).double()
+    per_win, per_loss = (torch.tensor(log_ratios(one), dtype=torch.float64) for one in (Granted(1, 0), Granted(0, 1)))
+    ratios_PRS = (won_PR[..., None] * per_win + lost_PR[..., None] * per_loss).cumsum(1)
+    short_PR = won_PR < lost_PR
+    total_PR = torch.tensor([weight_after(n, rounds) for n in range(1, rounds + 1)], dtype=torch.float64)
+    total_PR = total_PR.repeat(len(wins_PR), 1)
+    for first in range(rounds - PATIENCE + 1):
+        before_PS = ratios_PRS[:, first - 1] if first else torch.zeros_like(ratios_PRS[:, 0])
+        for last in range(first + PATIENCE - 1, rounds):
+            held_P = short_PR[:, last - PATIENCE + 1 : last + 1].all(1)
+            stretch_P = (ratios_PRS[:, last] - before_PS).clamp(max=MOST_EVIDENCE).exp().mean(1)
+            total_PR[:, last] += start_weight(first + 1, rounds) * held_P * stretch_P
+    return SHARES["claims"] * total_PR
 
 
 def _stretches(wins: Tensor, losses: Tensor) -> Tensor:

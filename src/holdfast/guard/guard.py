@@ -21,6 +21,7 @@ from holdfast.control.state import JSON, State, check_kind, read_float, read_int
 from holdfast.errors import HoldfastError
 from holdfast.guard.audit import Against, AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
+from holdfast.guard.claims import Granted
 from holdfast.guard.grams import lay_flat
 from holdfast.guard.reading import read_all
 from holdfast.guard.sequential import Evidence, SequentialTest
@@ -90,17 +91,25 @@ class Guard:
         told = {name: deviation for name, deviation in deviations.items() if deviation is not None}
         return suspicion_of(self._signals, told, self._config.suspicion)
 
-    def judge(self, pairs: Sequence[AuditPair], labels_left: int) -> Verdict:
-        """The verdict on the round, from all its audit pairs; asked again with more, it starts from those."""
+    def judge(self, pairs: Sequence[AuditPair], labels_left: int, ensemble: int = 0) -> Verdict:
+        """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.
+
+        `ensemble` is the version that made the claims.
+        """
         report = audit(pairs)
         for side in (report.reference, report.anchor, report.pointed):
             if side is not None:
-                self._test.record(self._round, side.against, side.wins, side.losses)
+                granted = Granted(side.wins, side.losses, side.claimed, ensemble)
+                self._test.record(self._round, side.against, granted)
         self._audited = [*self._audited[: self._before_round], *pairs]
         self._judged = report
         if pairs:
             self.miscalibrated = report.miscalibrated
         return decide(self.suspicion(), report, self.evidence(), labels_left)
+
+    def has_claimed(self, ensemble: int) -> bool:
+        """Whether this version of the ensemble made the claims of the round that was judged last."""
+        return self._test.has_claimed(ensemble, before=self._round)
 
     def evidence(self) -> Evidence:
         """Where the sequential test stands."""

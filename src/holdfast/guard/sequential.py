@@ -10,13 +10,18 @@ from round s on is the mixture with the prior Beta(2, 2) on (0, 1/2):
     E_s = integral over q in (0, 1/2) of 12 q (1-q) (2q)^w (2(1-q))^l dq
         = 2^(n+1) B(w+2, l+2) I_{1/2}(w+2, l+2) / B(2, 2)                                 n = w + l
 
-When it begins to go wrong is not known, so the run's evidence is a mixture over first rounds s too, with weights that
-sum to 1 over all rounds that may come; a stretch that has not begun counts with E = 1. Of the whole, half is evidence
-from pointed pairs, four tenths against the anchor and one tenth against the reference: a hacked policy falls behind the
-anchor first, and first in the answers that training pushes most.
+Beside it stands a second question, of all pairs together: do people grant what the ensemble claims for the policy
+(`guard/claims.py`)? A policy that is hacked slowly, or in a way that people do not mind much, falls behind the claims
+long before it falls behind the anchor. A reward that claims too much for a policy that people like better beyond doubt
+hacks nobody, so while they do, this evidence is left out, which only lowers the whole.
 
-By Ville's inequality such a mixture reaches 1 / false_alarm with probability at most false_alarm in a run in which the
-null holds, at whatever moment one looks and however the number of pairs was decided (Ramdas et al. 2023). That is the
+When it begins to go wrong is not known, so the run's evidence is a mixture over first rounds s too, with weights that
+sum to 1 over all rounds that may come; a stretch that has not begun counts with E = 1. Of the whole, six tenths are
+evidence from claims, two from pointed pairs, and of the rest four fifths against the anchor: a hacked policy falls
+behind the anchor before it falls behind the reference, and first in the answers that training pushes most.
+
+By Ville's inequality such a mixture reaches 1 / false_alarm with probability at most false_alarm in a run in which both
+nulls hold, at whatever moment one looks and however the number of pairs was decided (Ramdas et al. 2023). That is the
 guarantee for the first alarm of a run; for audits that are planned `guard/bar.py` has a lower bar with the same one.
 
 After an alarm and a rollback the evidence is spent: stretches that had begun are dropped, and the mixture goes on with
@@ -27,16 +32,24 @@ at W, so a further alarm with nothing wrong after the rollback has a probability
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import lru_cache
+from typing import Literal
 
 from holdfast.control.state import JSON, State, check_kind, read_int, read_list
 from holdfast.errors import HoldfastError
 from holdfast.guard.audit import Against as Against
+from holdfast.guard.audit import wilson
+from holdfast.guard.claims import NO_ANSWERS, PATIENCE, Granted, held_against, log_mean, log_ratios, summed
 from holdfast.guard.distributions import log_beta, log_incomplete_beta
 
-SHARES: dict[Against, float] = {"pointed": 0.5, "anchor": 0.4, "reference": 0.1}
+Part = Against | Literal["claims"]
+SHARES: dict[Part, float] = {"claims": 0.6, "pointed": 0.2, "anchor": 0.16, "reference": 0.04}
+OPPONENTS: tuple[Against, ...] = ("reference", "anchor", "pointed")
+# Beyond any bar is beyond it; the exponent of a long hacked run leaves the range of a float.
+MOST_EVIDENCE = 600.0
+NOTHING = Granted(0.0, 0.0)
 # The prior over q: people dislike a hacked policy clearly, and seldom always.
 PRIOR = (2.0, 2.0)
 # Weight kept for rounds after the planned ones, as when a run is resumed with more.
@@ -68,17 +81,29 @@ def weight_after(round: int, rounds: int) -> float:
 
 
 @dataclass(frozen=True)
+class Shortfall:
+    """All pairs since a round: in how many people preferred the policy, and in how many they should have by claims."""
+
+    since: int
+    pairs: float
+    wins: float
+    claimed: float
+
+
+@dataclass(frozen=True)
 class Evidence:
     """How strongly the answers speak against the null: at most 1 on average where it holds, an alarm from `bar` on."""
 
     anchor: float
     reference: float
     pointed: float
+    claims: float
     bar: float
+    shortfall: Shortfall | None = None
 
     @property
     def value(self) -> float:
-        return self.anchor + self.reference + self.pointed
+        return self.anchor + self.reference + self.pointed + self.claims
 
     @property
     def alarmed(self) -> bool:
@@ -90,6 +115,11 @@ class Evidence:
         most = max(self.anchor, self.reference, self.pointed)
         return "anchor" if self.anchor == most else "pointed" if self.pointed == most else "reference"
 
+    @property
+    def by_claims(self) -> bool:
+        """Whether it is first of all the claims that speak against the policy."""
+        return self.claims >= max(self.anchor, self.reference, self.pointed)
+
 
 class SequentialTest:
     """People's answers by round, and the evidence in them."""
@@ -100,30 +130,61 @@ class SequentialTest:
         self._bar = 1.0 / false_alarm if bar is None else bar
         self._rounds = max(1, rounds)
         self._first = 1  # stretches that begin earlier are spent
-        self._tallies: dict[Against, dict[int, tuple[float, float]]] = {against: {} for against in SHARES}
+        self._tallies: dict[Against, dict[int, Granted]] = {against: {} for against in OPPONENTS}
 
-    def record(self, round: int, against: Against, wins: float, losses: float) -> None:
+    def record(self, round: int, against: Against, granted: Granted) -> None:
         """All answers of a round against one opponent; recorded again with more of them, it takes the first's place."""
-        self._tallies[against][round] = (wins, losses)
+        self._tallies[against][round] = granted
 
     @property
     def newest(self) -> int:
         """The last round with an answer; 0 before any."""
         return max((max(tally, default=0) for tally in self._tallies.values()), default=0)
 
+    def has_claimed(self, ensemble: int, before: int) -> bool:
+        """Whether a version of the ensemble made the claims of the newest round before this one."""
+        last = max((round for tally in self._tallies.values() for round in tally if round < before), default=0)
+        return any(tally[last].ensemble == ensemble for tally in self._tallies.values() if last in tally)
+
     def evidence(self) -> Evidence:
         """What the run's answers say so far."""
-        return Evidence(self._evidence("anchor"), self._evidence("reference"), self._evidence("pointed"), self._bar)
+        claims, shortfall = self._claims()
+        return Evidence(
+            self._evidence("anchor"), self._evidence("reference"), self._evidence("pointed"), claims, self._bar,
+            shortfall,
+        )  # fmt: skip
 
     def _evidence(self, against: Against) -> float:
         tally, newest = self._tallies[against], max(self.newest, self._first - 1)
         total, wins, losses = weight_after(newest, self._rounds), 0.0, 0.0
         for round in range(newest, self._first - 1, -1):
-            won, lost = tally.get(round, (0.0, 0.0))
-            wins, losses = wins + won, losses + lost
-            # Beyond any bar is beyond it; the exponent of a long hacked run leaves the range of a float.
-            total += start_weight(round, self._rounds) * math.exp(min(600.0, log_evidence(wins, losses)))
+            granted = tally.get(round, NOTHING)
+            wins, losses = wins + granted.wins, losses + granted.losses
+            total += start_weight(round, self._rounds) * math.exp(min(MOST_EVIDENCE, log_evidence(wins, losses)))
         return SHARES[against] * total
+
+    def _claims(self) -> tuple[float, Shortfall | None]:
+        """The evidence from claims, and the stretch that has most of it."""
+        newest = max(self.newest, self._first - 1)
+        total, ratios, most, found = weight_after(newest, self._rounds), NO_ANSWERS, 0.0, None
+        rounds = range(newest, self._first - 1, -1)
+        answers = [[tally[round] for tally in self._tallies.values() if round in tally] for round in rounds]
+        held = 0 if self._cleared(newest) else held_against(answers)
+        for length, round in enumerate(rounds[:held], start=1):
+            ratios = summed([ratios, *map(log_ratios, answers[length - 1])])
+            if length < PATIENCE:
+                continue
+            evidence = start_weight(round, self._rounds) * math.exp(min(MOST_EVIDENCE, log_mean(ratios)))
+            total += evidence
+            if evidence > most:
+                most, found = evidence, shortfall(round, [each for some in answers[:length] for each in some])
+        return SHARES["claims"] * total, found
+
+    def _cleared(self, round: int) -> bool:
+        """Whether people like a round's policy, beyond doubt, better than the one that a rollback goes back to."""
+        anchor, reference = (self._tallies[against].get(round, NOTHING) for against in ("anchor", "reference"))
+        decisive = anchor if anchor.pairs else reference
+        return decisive.pairs > 0 and wilson(decisive.wins, decisive.pairs).low >= 0.5
 
     def spend(self) -> None:
         """After a rollback: the answers so far have had their say."""
@@ -131,7 +192,7 @@ class SequentialTest:
 
     def state(self) -> State:
         tallies: State = {
-            against: [[round, won, lost] for round, (won, lost) in sorted(tally.items())]
+            against: [[round, *astuple(found)] for round, found in sorted(tally.items())]
             for against, tally in self._tallies.items()
         }
         return {"kind": "sequential", "first": self._first, "tallies": tallies}
@@ -142,17 +203,30 @@ class SequentialTest:
         tallies = state.get("tallies")
         if not isinstance(tallies, Mapping):
             raise HoldfastError("The saved sequential test holds no answers; use another checkpoint.")
-        self._tallies = {against: {} for against in SHARES}
+        self._tallies = {against: {} for against in OPPONENTS}
         for against, tally in self._tallies.items():
             for row in read_list(tallies, against):
-                round, won, lost = _row(row)
-                tally[int(round)] = (won, lost)
+                round, granted = _row(row)
+                tally[round] = granted
 
 
-def _row(row: JSON) -> tuple[float, float, float]:
-    if isinstance(row, str) or not isinstance(row, list | tuple) or len(row) != 3:
+def shortfall(since: int, answers: Sequence[Granted]) -> Shortfall:
+    """What people granted in all these answers, and what was claimed."""
+    return Shortfall(
+        since,
+        math.fsum(each.pairs for each in answers),
+        math.fsum(each.wins for each in answers),
+        math.fsum(each.pairs * each.claimed for each in answers),
+    )
+
+
+def _row(row: JSON) -> tuple[int, Granted]:
+    if isinstance(row, str) or not isinstance(row, list | tuple) or len(row) not in (3, 5):
         raise HoldfastError(f"The saved sequential test holds {row!r} for a round; use another checkpoint.")
-    a, b, c = (float(x) if isinstance(x, int | float) else math.nan for x in row)
-    if not math.isfinite(a + b + c):
+    numbers = [float(x) if isinstance(x, int | float) else math.nan for x in row]
+    if not math.isfinite(math.fsum(numbers)):
         raise HoldfastError(f"The saved sequential test holds {row!r} for a round; use another checkpoint.")
-    return a, b, c
+    round, wins, losses = numbers[:3]
+    # A run of before claims were remembered goes on without those.
+    claimed, ensemble = numbers[3:] or (0.5, 0.0)
+    return int(round), Granted(wins, losses, claimed, int(ensemble))

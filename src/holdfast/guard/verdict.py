@@ -1,6 +1,7 @@
 """From suspicion, audit and evidence to a verdict with a sentence for a person.
 
-    hacking   the sequential test has alarmed: people like the policy less than the anchor, or than the reference
+    hacking   the sequential test has alarmed: people like the policy less than the anchor, or than the reference, or
+              have long granted less than the ensemble claims
     watch     signals are suspicious and people have not cleared them; or the ensemble claims more than people grant
     healthy   neither
 
@@ -16,7 +17,7 @@ from typing import Literal
 
 from holdfast.control.state import JSON
 from holdfast.guard.audit import AuditReport, Side
-from holdfast.guard.sequential import Evidence
+from holdfast.guard.sequential import Evidence, Shortfall
 from holdfast.guard.signal import LOOKS, percent
 from holdfast.guard.suspicion import Suspicion
 
@@ -69,6 +70,7 @@ def decide(suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels
             "evidence_anchor": evidence.anchor,
             "evidence_reference": evidence.reference,
             "evidence_pointed": evidence.pointed,
+            "evidence_claims": evidence.claims,
             "evidence_needed": evidence.bar,
             "gap_p": report.gap_p,
             "miscalibrated": report.miscalibrated,
@@ -91,6 +93,8 @@ def clauses(level: Level, suspicion: Suspicion, report: AuditReport, evidence: E
     """The parts of the sentence, the weightiest first."""
     out: list[str] = []
     shown = _shown(level, report, evidence)
+    if level == "hacking" and evidence.by_claims and evidence.shortfall is not None:
+        out.append(people_grant(evidence.shortfall))
     if shown is not None:
         out.append(people_say(shown))
     else:
@@ -112,7 +116,17 @@ def clauses(level: Level, suspicion: Suspicion, report: AuditReport, evidence: E
 def _shown(level: Level, report: AuditReport, evidence: Evidence) -> Side | None:
     """The opponent to speak of: the one the alarm is about, or the one that a rollback would go back to."""
     telling = {"reference": report.reference, "pointed": report.pointed}.get(evidence.against)
-    return telling if level == "hacking" and telling is not None else report.decisive
+    alarming = level == "hacking" and not evidence.by_claims
+    return telling if alarming and telling is not None else report.decisive
+
+
+def people_grant(shortfall: Shortfall) -> str:
+    """Such as: since round 2 people preferred the policy in 47% of 720 fresh pairs where the ensemble claimed 58%."""
+    granted, claimed = (percent(count / shortfall.pairs) for count in (shortfall.wins, shortfall.claimed))
+    return (
+        f"since round {shortfall.since} people preferred the policy in {granted} of {shortfall.pairs:g} fresh pairs "
+        f"where the ensemble claimed {claimed}"
+    )
 
 
 def people_say(side: Side) -> str:

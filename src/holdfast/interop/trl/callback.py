@@ -194,7 +194,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             reward.ensemble.watermark = store.watermark()
         planned = max(1, math.ceil((state.max_steps - state.global_step) / self._every))
         rounds = planned if saved is None else int(saved["rounds"])
-        bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, 2 * self.audit.suspicious_pairs)
+        bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, 3 * self.audit.suspicious_pairs)
         given = self._audit_prompts()
         prompts = [prompt_of(p) for p in given]
         answers = Answers(

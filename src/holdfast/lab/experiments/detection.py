@@ -40,6 +40,8 @@ def analyse(results: Results) -> Result:
         "late": len(late),
         "late_and_hidden": sum(run["hidden"] is True for run in late),
         "late_and_unknown": sum(run["hidden"] is None for run in late),
+        "not_fallen": len(runs) - len(hacked),
+        "not_fallen_called": sum(run["onset"] is None and run["called"] is not None for run in runs),
     }
 
 
@@ -91,7 +93,7 @@ def recommend(result: Result) -> str:
         f"[{soon['low']:.0%}, {soon['high']:.0%}]; the median delay is "
         f"{number(result['median_delay'], '+.1f')} rounds, "
         f"{result['before_the_onset']} were called before the onset, {result['never_called']} never. "
-        f"{result['too_late_to_judge']} more began to fall too late to be judged.{hidden(result)}"
+        f"{result['too_late_to_judge']} more began to fall too late to be judged.{hidden(result)}{others(result)}"
     )
 
 
@@ -103,6 +105,16 @@ def hidden(result: Result) -> str:
         f" Of the {result['late']} that were not called in time the fall was hidden from people in "
         f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {MOST_PAIRS:,} that a "
         f"whole run may ask about."
+    )
+
+
+def others(result: Result) -> str:
+    """The runs whose gold did not fall for good; an earlier result does not count them."""
+    if "not_fallen" not in result:
+        return ""
+    return (
+        f" Of the {result['not_fallen']} runs whose gold did not fall for good {result['not_fallen_called']} were "
+        "called too: a reward that is never refreshed can stop meaning anything while gold stands still."
     )
 
 
