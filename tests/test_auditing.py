@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import torch
 
-from holdfast.auditing import Pairs, damped, furthest, surest
+from holdfast.auditing import Pairs, Question, damped, furthest, surest
 from holdfast.collecting import Voices
 from holdfast.rollout.sampler import Rollout
 
@@ -16,6 +19,17 @@ from holdfast.rollout.sampler import Rollout
 )
 def test_the_answer_of_an_unreliable_labeller_counts_for_less(share: float, weight: float, outcome: float) -> None:
     assert damped(share, weight) == pytest.approx(outcome)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5, 0.25])
+def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: float) -> None:
+    """Seven wins of ten where seven were claimed leave no gap, whatever they weigh; sides exchanged in every other."""
+    pairs = []
+    for n in range(10):
+        share = float((n < 7) != bool(n % 2))
+        item = cast(Any, SimpleNamespace(comparison=SimpleNamespace(id=str(n)), share_a=share, weight=weight))
+        pairs.append(Question(bool(n % 2), "anchor", 0.7).answered(item))
+    assert sum(pair.policy_won for pair in pairs) == pytest.approx(sum(pair.claim for pair in pairs))
 
 
 def rollout(answers: int) -> Rollout:

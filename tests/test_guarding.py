@@ -11,7 +11,7 @@ from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.guard.audit import Against, AuditPair
 from holdfast.guard.guard import Guard
 from holdfast.guard.verdict import Level, Verdict
-from holdfast.guarding import Good, Guarding
+from holdfast.guarding import Good, Guarding, most_pairs
 
 NOBODY = cast(Any, None)
 
@@ -57,43 +57,65 @@ def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:
 class Counting:
     """Stands for the audit: everybody prefers the policy in as many of the pairs as it is told."""
 
-    def __init__(self, version: int, rates: dict[str, float]) -> None:
+    def __init__(self, version: int, rates: dict[str, float], left: int) -> None:
         self.collecting = SimpleNamespace(ensemble=SimpleNamespace(version=version))
-        self.rates, self.left, self.bought = rates, 10_000, dict.fromkeys(rates, 0)
+        self.rates, self.left, self.bought = rates, left, dict.fromkeys(rates, 0)
 
     def buy(self, round: int, already: int, wanted: Any, *rest: Any) -> list[AuditPair]:
         pairs = []
-        for opponent, count in wanted:
+        for opponent, wished in wanted:
+            count = min(wished, self.left)
+            self.left -= count
             self.bought[opponent.against] += count
             won = self.rates[opponent.against] * count
             pairs += [AuditPair(f"{already}-{n}", opponent.against, float(n < won), 0.6) for n in range(count)]
         return pairs
 
 
-def asked_about(versions: list[int], rates: dict[str, float]) -> dict[str, int]:
-    """The pairs of each kind that are asked about in the last of some rounds, each judged by a version."""
+def asked_about(
+    versions: list[int], rates: dict[str, float], rounds: int = 8, budget: int = 10_000
+) -> list[dict[str, int]]:
+    """The pairs of each kind that are asked about in each of some rounds, judged by a version each."""
     config, audits = GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72)
-    guard = Guard(config, 8, bar=1e9)
-    auditing = Counting(0, rates)
+    guard, bought = Guard(config, rounds, bar=1e9), []
     for round, version in enumerate(versions, start=1):
-        auditing = Counting(version, rates)
+        auditing = Counting(version, rates, budget)
         held = Guarding(config, audits, 0, guard, cast(Any, auditing), NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
-        verdict, _ = held.judge(round, NOBODY, NOBODY)
+        verdict, _ = held.judge(round, NOBODY, NOBODY, last=round == rounds)
         guard.close_round(verdict)
-    return auditing.bought
+        bought.append(auditing.bought)
+        budget = auditing.left
+    return bought
+
+
+LIKED = {"reference": 0.75, "anchor": 0.625, "pointed": 0.75}
+A_FEW, MANY = {"reference": 24, "anchor": 24, "pointed": 24}, {"reference": 24, "anchor": 144, "pointed": 144}
 
 
 def test_a_reward_that_was_refreshed_is_asked_about_a_little_where_people_like_the_policy() -> None:
-    liked = {"reference": 0.75, "anchor": 0.625, "pointed": 0.75}
-    assert asked_about([1, 2], liked) == {"reference": 24, "anchor": 24, "pointed": 24}
+    assert asked_about([1, 2, 3], LIKED) == [A_FEW, A_FEW, A_FEW]
 
 
 def test_a_reward_that_was_not_is_asked_about_twice_as_much_as_in_a_suspicious_round() -> None:
-    liked = {"reference": 0.75, "anchor": 0.625, "pointed": 0.75}
-    assert asked_about([1, 1], liked) == {"reference": 24, "anchor": 144, "pointed": 144}
-    assert asked_about([1, 1, 2], liked) == {"reference": 24, "anchor": 24, "pointed": 24}
+    assert asked_about([1, 1, 2, 1], LIKED) == [A_FEW, MANY, A_FEW, MANY]
 
 
-def test_a_lost_round_is_asked_about_further_and_an_open_one_further_still() -> None:
+def test_a_reward_that_never_is_leaves_labels_for_every_round() -> None:
+    bought = asked_about([1] * 30, LIKED, rounds=30, budget=2400)
+    assert all(sum(kinds.values()) >= sum(A_FEW.values()) for kinds in bought)
+    assert bought[1]["anchor"] > 24
+    assert sum(sum(kinds.values()) for kinds in bought) <= 2400
+
+
+def test_the_budget_of_the_default_plan_lasts_for_a_reward_that_is_never_refreshed() -> None:
+    bought = asked_about([1] * 8, LIKED, budget=AuditConfig().budget)
+    assert bought[:-1] == [A_FEW] + [MANY] * 6
+    assert bought[-1]["anchor"] >= 144
+
+
+def test_a_lost_round_is_asked_about_further_and_an_unclear_one_further_still() -> None:
+    even = {"reference": 0.75, "anchor": 0.5, "pointed": 0.45}
+    assert asked_about([1, 2], even)[1]["anchor"] == 72
     lost = {"reference": 0.75, "anchor": 0.375, "pointed": 0.75}
-    assert asked_about([1], lost) == {"reference": 24, "anchor": 144, "pointed": 144}
+    assert asked_about([1, 2], lost)[1]["anchor"] == 144
+    assert asked_about([1, 1], lost)[1]["anchor"] == most_pairs(AuditConfig(pairs=24, suspicious_pairs=72)) == 216

@@ -32,7 +32,7 @@ from holdfast.gathering import Ingredients
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
-from holdfast.guarding import Guarding
+from holdfast.guarding import Guarding, most_pairs
 from holdfast.loop import Observer, OnlineLoop, sampling_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
@@ -319,7 +319,7 @@ def guarding_of(
     if config.guard.mode == "off":
         return None
     rounds, audits = config.run.rounds, config.audit
-    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, 3 * audits.suspicious_pairs)
+    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, most_pairs(audits))
     return Guarding(
         config=config.guard,
         audits=audits,

@@ -69,7 +69,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class _Question:
+class Question:
     """What is known of a pair before people answer it; `claim` speaks of the policy's side, exchanged or not."""
 
     swapped: bool
@@ -78,7 +78,8 @@ class _Question:
 
     def answered(self, item: LabelledComparison) -> AuditPair:
         won = damped(1.0 - item.share_a if self.swapped else item.share_a, item.weight)
-        return AuditPair(item.comparison.id, self.against, won, self.claim)
+        # The claim is damped as well: an answer that counts as half a tie is not held against it.
+        return AuditPair(item.comparison.id, self.against, won, damped(self.claim, item.weight))
 
 
 @dataclass
@@ -108,7 +109,7 @@ class Auditing:
         `already` were asked for in this round.
         """
         asked: list[Comparison] = []
-        drawn: dict[str, _Question] = {}
+        drawn: dict[str, Question] = {}
         left = self.left
         orders = []
         for opponent, count in wanted:
@@ -120,7 +121,7 @@ class Auditing:
                 swap = bool(torch.randint(2, (), generator=rng))
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
                 asked.append(comparison.swap() if swap else comparison)
-                drawn[comparison.id] = _Question(swap, order.opponent.against, claim)
+                drawn[comparison.id] = Question(swap, order.opponent.against, claim)
         if not asked:
             return []
         self.collecting.ask(asked, "audit")

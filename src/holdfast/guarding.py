@@ -27,6 +27,9 @@ from holdfast.guard.verdict import Verdict
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.randomness import generator
 
+# Against the reference, against the last good policy, and pointed ones.
+KINDS = 3
+
 
 @dataclass(frozen=True)
 class Good:
@@ -82,8 +85,7 @@ class Guarding(Generic[Player]):
     ) -> tuple[Verdict, list[AuditPair]]:
         """Ask people about fresh pairs, more of them where there is reason to, and come to a verdict.
 
-        The run's last round is a reason: which policy the run ends with is decided there. An ensemble that made the
-        claims of the round before is the best reason: it has not seen what the policy has become since.
+        The run's last round is a reason: which policy the run ends with is decided there.
         """
         # A generator for each round, and rounds never come twice: nothing to save, and nothing that a rollback repeats.
         rng = generator(self.seed, "audit", round)
@@ -103,10 +105,7 @@ class Guarding(Generic[Player]):
         pointed = replace(decisive, against="pointed")
         buy(self.audits.pairs, *opponents, pointed)
         wanted, self.orders.audit = bool(self.orders.audit) or last, ""
-        if self.guard.has_claimed(self.ensemble):
-            buy(max(0, 2 * self.audits.suspicious_pairs - self.audits.pairs), decisive, pointed)
-        elif wanted or self._suspicious(pairs, decisive):
-            buy(max(0, self.audits.suspicious_pairs - self.audits.pairs), decisive, pointed)
+        buy(self._further(wanted or self._suspicious(pairs, decisive)), decisive, pointed)
         verdict = self._verdict(pairs)
         unclear = verdict.level == "watch" or (verdict.level == "healthy" and self.guard.evidence().value > 1.0)
         if unclear or last:
@@ -119,6 +118,20 @@ class Guarding(Generic[Player]):
     def ensemble(self) -> int:
         """The version of the ensemble that makes the claims."""
         return self.auditing.collecting.ensemble.version
+
+    def _further(self, suspicious: bool) -> int:
+        """How many pairs to ask about beyond the first ones.
+
+        An ensemble that has judged an earlier round is the best reason: it has not seen what became of the policy. That
+        may last for the rest of the run, so it takes no more than the round's share of the labels that are left when
+        those for the first pairs of the rounds to come are set aside.
+        """
+        base, many, to_come = self.audits.pairs, self.audits.suspicious_pairs, self.guard.rounds_to_come
+        further = max(0, many - base) if suspicious else 0
+        if self.guard.has_claimed(self.ensemble):
+            share = (self.auditing.left - KINDS * base * to_come) // (2 * (to_come + 1))
+            further = max(further, min(2 * many - base, share))
+        return further
 
     def _verdict(self, pairs: Sequence[AuditPair]) -> Verdict:
         return self.guard.judge(pairs, self.auditing.left, self.ensemble)
@@ -174,6 +187,11 @@ class Guarding(Generic[Player]):
         self.auditing.spent = int(state["audit_labels"])
         self.stopped = bool(state["stopped"])
         put(self.anchor, anchor)
+
+
+def most_pairs(audits: AuditConfig) -> int:
+    """The most pairs of a kind that a round asks about: the first ones, further ones, and more where it is unclear."""
+    return max(audits.pairs, 2 * audits.suspicious_pairs) + audits.suspicious_pairs
 
 
 def weights_of(player: Weights) -> Mapping[str, torch.Tensor]:

@@ -55,7 +55,7 @@ def test_a_healthy_round_raises_no_suspicion() -> None:
     for _ in range(4):
         a_round(guard, rng)
         assert not guard.suspicion().suspicious
-        verdict = guard.judge(answers(30, 48), labels_left=100)
+        verdict = guard.judge(answers(30, 48), labels_left=100, ensemble=1)
         assert verdict.level == "healthy"
         guard.close_round(verdict)
 
@@ -84,7 +84,7 @@ def test_false_suspicion_is_rare_where_nothing_changes() -> None:
                 guard.see(drawn_view(rng, answers=24))
             suspicious += guard.suspicion().suspicious
             rounds += 1
-            guard.close_round(guard.judge(answers(30, 48), 100))
+            guard.close_round(guard.judge(answers(30, 48), 100, ensemble=1))
     assert suspicious <= 1
 
 
@@ -92,7 +92,7 @@ def test_a_round_that_people_reject_does_not_become_usual() -> None:
     guard, rng = begun()
     a_round(guard, rng, length=84.0)
     before = guard.suspicion().p
-    verdict = guard.judge(answers(20, 72), labels_left=100)
+    verdict = guard.judge(answers(20, 72), labels_left=100, ensemble=1)
     assert verdict.level != "healthy"
     guard.close_round(verdict)
     a_round(guard, rng, length=84.0)
@@ -104,7 +104,7 @@ def test_a_round_that_people_like_becomes_usual() -> None:
     guard, rng = begun()
     for _ in range(3):
         a_round(guard, rng, length=60.0)
-        guard.close_round(guard.judge(answers(50, 72), labels_left=100))
+        guard.close_round(guard.judge(answers(50, 72), labels_left=100, ensemble=1))
     a_round(guard, rng, length=60.0)
     assert not guard.suspicion().suspicious
 
@@ -113,9 +113,9 @@ def test_people_who_turn_away_make_it_hacking_and_a_rollback_spends_it() -> None
     guard, rng = begun()
     for _ in range(2):
         a_round(guard, rng)
-        guard.close_round(guard.judge(answers(30, 48), 1000))
+        guard.close_round(guard.judge(answers(30, 48), 1000, ensemble=1))
     a_round(guard, rng, length=84.0)
-    verdict = guard.judge(answers(15, 72, claim=0.78), 800)
+    verdict = guard.judge(answers(15, 72, claim=0.78), 800, ensemble=1)
     assert verdict.level == "hacking"
     assert verdict.signature == "length"
     assert guard.miscalibrated
@@ -123,18 +123,18 @@ def test_people_who_turn_away_make_it_hacking_and_a_rollback_spends_it() -> None
     guard.close_round(verdict)
     a_round(guard, rng)
     assert not guard.suspicion().suspicious
-    assert guard.judge(answers(30, 48), 700).level == "healthy"
+    assert guard.judge(answers(30, 48), 700, ensemble=1).level == "healthy"
     assert not guard.miscalibrated
 
 
 def test_judging_a_round_again_with_more_answers_counts_each_once() -> None:
     once, rng = begun()
     a_round(once, rng)
-    once.judge(answers(20, 72), 100)
+    once.judge(answers(20, 72), 100, ensemble=1)
     twice, rng = begun()
     a_round(twice, rng)
-    twice.judge(answers(20, 24), 148)
-    twice.judge(answers(20, 72), 100)
+    twice.judge(answers(20, 24), 148, ensemble=1)
+    twice.judge(answers(20, 72), 100, ensemble=1)
     assert once.evidence() == twice.evidence()
     assert twice.audit_so_far().pairs == 72
     assert twice.audited()["anchor_pairs"] == 72
@@ -144,7 +144,7 @@ def test_the_audit_of_the_whole_run_adds_up() -> None:
     guard, rng = begun()
     for _ in range(3):
         a_round(guard, rng, steps=1)
-        guard.close_round(guard.judge([*answers(15, 24), *answers(14, 24, "reference")], 100))
+        guard.close_round(guard.judge([*answers(15, 24), *answers(14, 24, "reference")], 100, ensemble=1))
     assert guard.audit_so_far().pairs == 3 * 48
     assert guard.audited()["pairs"] == 48
 
@@ -152,7 +152,7 @@ def test_the_audit_of_the_whole_run_adds_up() -> None:
 def test_no_labels_no_hacking() -> None:
     guard, rng = begun()
     a_round(guard, rng, length=84.0)
-    verdict = guard.judge([], labels_left=0)
+    verdict = guard.judge([], labels_left=0, ensemble=1)
     assert verdict.level == "watch"
     assert "no audit labels" in verdict.sentence
 
@@ -160,7 +160,7 @@ def test_no_labels_no_hacking() -> None:
 def test_a_guard_restored_within_a_round_goes_on_bit_for_bit() -> None:
     guard, rng = begun()
     a_round(guard, rng)
-    guard.close_round(guard.judge(answers(30, 48), 100))
+    guard.close_round(guard.judge(answers(30, 48), 100, ensemble=1))
     a_round(guard, rng, steps=4)
     again = Guard(CONFIG, rounds=8)
     again.restore(json.loads(json.dumps(guard.state())))
@@ -170,7 +170,7 @@ def test_a_guard_restored_within_a_round_goes_on_bit_for_bit() -> None:
     views = [drawn_view(rng, length=50.0) for _ in range(6)]
     assert [guard.see(view) for view in views] == [again.see(view) for view in views]
     assert guard.suspicion() == again.suspicion()
-    assert guard.judge(answers(20, 48), 50) == again.judge(answers(20, 48), 50)
+    assert guard.judge(answers(20, 48), 50, ensemble=1) == again.judge(answers(20, 48), 50, ensemble=1)
     assert guard.state() == again.state()
 
 

@@ -101,13 +101,21 @@ def test_an_even_match_that_was_claimed_to_be_won_alarms_and_one_that_was_not_do
     assert not short_of(0.5, 0.65, PATIENCE - 1).evidence().alarmed
 
 
-def test_people_who_like_the_policy_beyond_doubt_clear_it() -> None:
-    test = short_of(0.62, 0.9, 4)
+@pytest.mark.parametrize(("rate", "alarmed"), [(0.5, True), (0.51, True), (0.54, False), (0.62, False)])
+def test_people_who_like_the_policy_better_clear_it(rate: float, alarmed: bool) -> None:
+    """Over three rounds of 96 pairs one standard error is 51.5% of them against the last good policy."""
+    test = SequentialTest(0.05, ROUNDS)
+    for round in range(1, 5):
+        test.record(round, "anchor", Granted(rate * 96, (1 - rate) * 96, 0.7, 1))
+        test.record(round, "reference", Granted(60, 40, 0.8, 1))
+    assert test.evidence().alarmed is alarmed
+
+
+def test_before_there_is_a_last_good_policy_the_reference_clears_it() -> None:
+    test = SequentialTest(0.05, ROUNDS)
+    for round in range(1, 5):
+        test.record(round, "reference", Granted(60, 36, 0.95, 1))
     assert not test.evidence().alarmed
-    # The same answers, where the policy that a rollback goes back to is another one, which people like as well.
-    other = short_of(0.62, 0.9, 4)
-    other._tallies["reference"], other._tallies["anchor"] = other._tallies["anchor"], {4: Granted(24, 24, 0.5, 1)}
-    assert other.evidence().alarmed
 
 
 def test_spent_evidence_does_not_alarm_again() -> None:
@@ -121,9 +129,25 @@ def test_memory_of_before_claims_were_remembered_is_read() -> None:
     again = SequentialTest(0.05, ROUNDS)
     again.restore(json.loads(json.dumps(test.state())))
     assert again.evidence() == test.evidence()
-    tallies = {"anchor": [[1, 48, 48]], "reference": [], "pointed": []}
+    tallies = {"anchor": [[n, 30, 66] for n in (1, 2, 3)], "reference": [], "pointed": []}
     again.restore({"kind": "sequential", "first": 1, "tallies": tallies})
-    assert again.evidence().claims < 1.0
+    assert again.evidence().claims == pytest.approx(SHARES["claims"] * weight_after(3, ROUNDS))
+    assert not again.has_claimed(0, before=4)
+
+
+def test_an_ensemble_that_is_gone_back_to_is_known_again() -> None:
+    test = short_of(0.5, 0.65, 2, ensemble=1)
+    test.record(3, "anchor", Granted(48, 48, 0.65, ensemble=2))
+    test.spend()
+    assert [test.has_claimed(version, before=4) for version in (1, 2, 3)] == [True, True, False]
+    assert not test.has_claimed(2, before=3)
+
+
+def test_pairs_that_were_topped_up_count_no_more_than_they_would_by_themselves() -> None:
+    first, more = Granted(10, 14, 0.55), Granted(30, 42, 0.8)
+    together = Granted(40, 56, (24 * 0.55 + 72 * 0.8) / 96)
+    for pooled, apart in zip(log_ratios(together), summed([log_ratios(first), log_ratios(more)]), strict=True):
+        assert pooled < apart
 
 
 # --- whole runs --------------------------------------------------------------------------------------------------
@@ -177,6 +201,12 @@ def test_the_sentence_says_what_people_granted() -> None:
         "people preferred the last good policy in 50 of 96 fresh pairs"
     )
     assert verdict.evidence["evidence_claims"] == 30.0
+
+
+def test_where_it_is_the_half_that_people_fall_short_of_the_sentence_speaks_of_the_last_good_policy() -> None:
+    evidence = Evidence(0.2, 0.1, 0.2, 30.0, 20.0, Shortfall(2, 720, 331.0, 324.0))
+    verdict = decide(Suspicion(1.0, 0.01), audit_of(won=40, of=96, claim=0.45), evidence, 100)
+    assert verdict.sentence.startswith("people preferred the last good policy in 56 of 96 fresh pairs")
 
 
 def audit_of(won: int, of: int, claim: float) -> AuditReport:

@@ -75,9 +75,9 @@ def test_the_mixture_by_hand() -> None:
     test.record(2, "anchor", Granted(0, 2))
     # Starts in rounds 1 and 2 weigh 0.45 each, 0.1 is kept for later ones; the others' shares have no answers.
     from_first = math.exp(log_evidence(1, 2))
-    assert test.evidence().anchor == pytest.approx(0.16 * (0.45 * from_first + 0.45 * 1.95 + 0.1))
-    assert test.evidence().reference == pytest.approx(0.04)
-    assert test.evidence().pointed == pytest.approx(0.2)
+    assert test.evidence().anchor == pytest.approx(0.24 * (0.45 * from_first + 0.45 * 1.95 + 0.1))
+    assert test.evidence().reference == pytest.approx(0.06)
+    assert test.evidence().pointed == pytest.approx(0.3)
     assert test.evidence().against == "anchor"
 
 

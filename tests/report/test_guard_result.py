@@ -103,11 +103,11 @@ def test_notes_say_what_the_guard_cannot_do() -> None:
     assert "The guard is off" in said("guard.mode=off")
     assert "nobody answers audits" in said(labeller=None)
     assert "nobody answers audits" not in said("guard.mode=off", labeller=None)
-    assert "lasts for about 25 of 40 rounds" in said("run.rounds=40", "audit.pairs=24", "audit.budget=1200")
+    assert "lasts for about 16 of 40 rounds" in said("run.rounds=40", "audit.pairs=24", "audit.budget=1200")
     assert "lasts for" not in said("run.rounds=40", "guard.mode=off")
 
 
 def test_for_how_many_rounds_audits_last() -> None:
     config = AuditConfig(pairs=24, budget=1200)
-    assert rounds_audited(config) == 25
+    assert rounds_audited(config) == 16
     assert rounds_audited(replace(config, pairs=0)) == config.budget

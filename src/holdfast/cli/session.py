@@ -26,6 +26,7 @@ from holdfast.errors import HoldfastError, Interrupted
 from holdfast.following import agreed, follow, join_processes
 from holdfast.gathering import Ingredients, check_server, gather
 from holdfast.guard.lines import interval, share
+from holdfast.guarding import KINDS
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.loop import Observer
 from holdfast.processes import PROCESSES, world_size
@@ -278,7 +279,7 @@ def notes(ingredients: Ingredients) -> list[str]:
 def rounds_audited(audit: AuditConfig) -> int:
     """For how many rounds the budget of audit labels lasts if none of them is suspicious."""
     # Until there is a last good policy only the reference is asked about, so it lasts a little longer than this.
-    return audit.budget // (2 * audit.pairs) if audit.pairs else audit.budget
+    return audit.budget // (KINDS * audit.pairs) if audit.pairs else audit.budget
 
 
 def free_name(runs: Path, stem: str) -> str:

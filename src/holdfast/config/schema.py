@@ -160,7 +160,10 @@ class GuardConfig:
         above=0.0, high=1.0,
     )  # fmt: skip
     false_alarm: float = setting(
-        0.05, "probability that a run in which nothing is wrong is ever called hacking", above=0.0, high=0.5
+        0.05,
+        "probability that a run is ever called hacking in which people like the policy and the claims hold",
+        above=0.0,
+        high=0.5,
     )
     baseline_batches: int = setting(8, "batches of reference answers that the signals' baselines begin with", low=4)
     window: int = setting(40, "steps of healthy rounds that a baseline remembers", low=4)

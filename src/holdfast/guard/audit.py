@@ -121,7 +121,7 @@ class AuditReport:
 def audit(pairs: Sequence[AuditPair]) -> AuditReport:
     """Win rates, claims, their gap, and how right and how calibrated the ensemble is on the policy's own answers.
 
-    Pointed pairs were chosen, and are not what the policy says as it comes: they tell who won, and nothing else.
+    Pointed pairs were chosen, and are not what the policy says as it comes: nothing but their own side is told of them.
     """
     as_they_come = [p for p in pairs if p.against != "pointed"]
     outcomes, claims = [p.policy_won for p in as_they_come], [p.claim for p in as_they_come]

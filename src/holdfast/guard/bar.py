@@ -26,6 +26,7 @@ PLAYED = 2000
 # A longer plan takes Ville's bar: playing it would take long, and little is lost.
 LONGEST_PLAN = 20
 SEED = 20_150_915
+ABOVE_NOTHING = 1.001
 
 TopUp = Callable[[Tensor, int], Tensor]
 WAYS: tuple[TopUp, ...] = (
@@ -42,7 +43,8 @@ def planned_bar(false_alarm: float, rounds: int, pairs: int, most: int) -> float
     if rounds > LONGEST_PLAN or pairs == 0:
         return ville
     bars = [_bar(false_alarm, rounds, pairs, max(pairs, most), way) for way in WAYS]
-    return min(ville, max(bars))
+    # No answers at all are evidence of 1.
+    return min(ville, max(ABOVE_NOTHING, *bars))
 
 
 def _bar(false_alarm: float, rounds: int, pairs: int, most: int, way: TopUp) -> float:

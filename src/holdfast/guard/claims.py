@@ -8,8 +8,9 @@ a rate q < m to m is (q/m)^w ((1-q)/(1-m))^l. The pairs' chances p_i may differ,
     E[ratio] = prod (b - p_i (b - a)) <= (b - mean(p) (b - a))^n <= 1,    a = q/m < 1 < b = (1-q)/(1-m)
 
 by the inequality of arithmetic and geometric means, so it is a supermartingale as in `guard/sequential.py`. A tie, half
-a win, gives the root of a b, which is below their mean. Here q lies a fixed step of log-odds below m, so that rounds
-with different claims add up, and the evidence is the mean over `STEPS`.
+a win, gives the root of a b, which is below their mean. Here q lies d log-odds below m, so that rounds with different
+claims add up, and the evidence is the mean over the d in `STEPS`. The ratio is exp(d l) / (m + (1 - m) exp(d))^n: with
+the mean claim of all of a round's pairs it is at most the product over those asked for first and those topped up.
 
 Every policy is a little better by the ensemble that it was trained on than it is, and the next refresh sees to that. So
 claims are held against a policy only where the same ensemble has judged for `PATIENCE` rounds, and people fell short of

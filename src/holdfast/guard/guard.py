@@ -42,6 +42,7 @@ class Guard:
     ) -> None:
         self._config, self._signals = config, signals
         self._baselines = {name: Baseline(signal, config.window) for name, signal in signals.items()}
+        self._rounds = rounds
         self._test = SequentialTest(config.false_alarm, rounds, bar)
         self._known = NOTHING_KNOWN
         self._round = 1
@@ -91,7 +92,7 @@ class Guard:
         told = {name: deviation for name, deviation in deviations.items() if deviation is not None}
         return suspicion_of(self._signals, told, self._config.suspicion)
 
-    def judge(self, pairs: Sequence[AuditPair], labels_left: int, ensemble: int = 0) -> Verdict:
+    def judge(self, pairs: Sequence[AuditPair], labels_left: int, ensemble: int) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.
 
         `ensemble` is the version that made the claims.
@@ -108,8 +109,13 @@ class Guard:
         return decide(self.suspicion(), report, self.evidence(), labels_left)
 
     def has_claimed(self, ensemble: int) -> bool:
-        """Whether this version of the ensemble made the claims of the round that was judged last."""
+        """Whether this version of the ensemble made the claims of an earlier round."""
         return self._test.has_claimed(ensemble, before=self._round)
+
+    @property
+    def rounds_to_come(self) -> int:
+        """Rounds after the present one, of those that were planned."""
+        return max(0, self._rounds - self._round)
 
     def evidence(self) -> Evidence:
         """Where the sequential test stands."""

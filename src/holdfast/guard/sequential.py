@@ -12,12 +12,12 @@ from round s on is the mixture with the prior Beta(2, 2) on (0, 1/2):
 
 Beside it stands a second question, of all pairs together: do people grant what the ensemble claims for the policy
 (`guard/claims.py`)? A policy that is hacked slowly, or in a way that people do not mind much, falls behind the claims
-long before it falls behind the anchor. A reward that claims too much for a policy that people like better beyond doubt
-hacks nobody, so while they do, this evidence is left out, which only lowers the whole.
+long before it falls behind the anchor. A reward that claims too much for a policy that gets better all the same hacks
+nobody, so while people like it better this evidence is left out, which only lowers the whole.
 
 When it begins to go wrong is not known, so the run's evidence is a mixture over first rounds s too, with weights that
-sum to 1 over all rounds that may come; a stretch that has not begun counts with E = 1. Of the whole, six tenths are
-evidence from claims, two from pointed pairs, and of the rest four fifths against the anchor: a hacked policy falls
+sum to 1 over all rounds that may come; a stretch that has not begun counts with E = 1. Of the whole, four tenths are
+evidence from claims, three from pointed pairs, and of the rest four fifths against the anchor: a hacked policy falls
 behind the anchor before it falls behind the reference, and first in the answers that training pushes most.
 
 By Ville's inequality such a mixture reaches 1 / false_alarm with probability at most false_alarm in a run in which both
@@ -40,12 +40,11 @@ from typing import Literal
 from holdfast.control.state import JSON, State, check_kind, read_int, read_list
 from holdfast.errors import HoldfastError
 from holdfast.guard.audit import Against as Against
-from holdfast.guard.audit import wilson
 from holdfast.guard.claims import NO_ANSWERS, PATIENCE, Granted, held_against, log_mean, log_ratios, summed
 from holdfast.guard.distributions import log_beta, log_incomplete_beta
 
 Part = Against | Literal["claims"]
-SHARES: dict[Part, float] = {"claims": 0.6, "pointed": 0.2, "anchor": 0.16, "reference": 0.04}
+SHARES: dict[Part, float] = {"claims": 0.4, "pointed": 0.3, "anchor": 0.24, "reference": 0.06}
 OPPONENTS: tuple[Against, ...] = ("reference", "anchor", "pointed")
 # Beyond any bar is beyond it; the exponent of a long hacked run leaves the range of a float.
 MOST_EVIDENCE = 600.0
@@ -118,7 +117,12 @@ class Evidence:
     @property
     def by_claims(self) -> bool:
         """Whether it is first of all the claims that speak against the policy."""
-        return self.claims >= max(self.anchor, self.reference, self.pointed)
+        found = self.shortfall
+        return (
+            found is not None
+            and found.claimed > found.wins
+            and self.claims >= max(self.anchor, self.reference, self.pointed)
+        )
 
 
 class SequentialTest:
@@ -142,9 +146,9 @@ class SequentialTest:
         return max((max(tally, default=0) for tally in self._tallies.values()), default=0)
 
     def has_claimed(self, ensemble: int, before: int) -> bool:
-        """Whether a version of the ensemble made the claims of the newest round before this one."""
-        last = max((round for tally in self._tallies.values() for round in tally if round < before), default=0)
-        return any(tally[last].ensemble == ensemble for tally in self._tallies.values() if last in tally)
+        """Whether a version of the ensemble made the claims of any round before this one."""
+        answers = ((round, granted) for tally in self._tallies.values() for round, granted in tally.items())
+        return any(granted.ensemble == ensemble for round, granted in answers if round < before)
 
     def evidence(self) -> Evidence:
         """What the run's answers say so far."""
@@ -180,11 +184,16 @@ class SequentialTest:
                 most, found = evidence, shortfall(round, [each for some in answers[:length] for each in some])
         return SHARES["claims"] * total, found
 
-    def _cleared(self, round: int) -> bool:
-        """Whether people like a round's policy, beyond doubt, better than the one that a rollback goes back to."""
-        anchor, reference = (self._tallies[against].get(round, NOTHING) for against in ("anchor", "reference"))
-        decisive = anchor if anchor.pairs else reference
-        return decisive.pairs > 0 and wilson(decisive.wins, decisive.pairs).low >= 0.5
+    def _cleared(self, newest: int) -> bool:
+        """Whether people have lately liked the policies better than those that a rollback would have gone back to.
+
+        By more than one standard error, over as many rounds as the claims need to be held against them.
+        """
+        rounds = range(newest, max(self._first - 1, newest - PATIENCE), -1)
+        anchor, reference = self._tallies["anchor"], self._tallies["reference"]
+        decisive = [anchor.get(round) or reference.get(round) or NOTHING for round in rounds]
+        ahead = math.fsum(each.wins - each.losses for each in decisive)
+        return ahead > math.sqrt(math.fsum(each.pairs for each in decisive))
 
     def spend(self) -> None:
         """After a rollback: the answers so far have had their say."""
@@ -227,6 +236,6 @@ def _row(row: JSON) -> tuple[int, Granted]:
     if not math.isfinite(math.fsum(numbers)):
         raise HoldfastError(f"The saved sequential test holds {row!r} for a round; use another checkpoint.")
     round, wins, losses = numbers[:3]
-    # A run of before claims were remembered goes on without those.
-    claimed, ensemble = numbers[3:] or (0.5, 0.0)
+    # A run of before claims were remembered goes on without those: no ensemble has such a version.
+    claimed, ensemble = numbers[3:] or (0.5, -round)
     return int(round), Granted(wins, losses, claimed, int(ensemble))

@@ -93,7 +93,7 @@ def clauses(level: Level, suspicion: Suspicion, report: AuditReport, evidence: E
     """The parts of the sentence, the weightiest first."""
     out: list[str] = []
     shown = _shown(level, report, evidence)
-    if level == "hacking" and evidence.by_claims and evidence.shortfall is not None:
+    if level == "hacking" and evidence.by_claims and evidence.shortfall:
         out.append(people_grant(evidence.shortfall))
     if shown is not None:
         out.append(people_say(shown))

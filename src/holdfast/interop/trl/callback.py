@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
-from holdfast.guarding import Guarding
+from holdfast.guarding import Guarding, most_pairs
 from holdfast.interop.trl.answers import Answers, Player
 from holdfast.interop.trl.labelling import Ask, labeller_of
 from holdfast.interop.trl.oversight import Batch, Oversight
@@ -194,7 +194,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             reward.ensemble.watermark = store.watermark()
         planned = max(1, math.ceil((state.max_steps - state.global_step) / self._every))
         rounds = planned if saved is None else int(saved["rounds"])
-        bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, 3 * self.audit.suspicious_pairs)
+        bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, most_pairs(self.audit))
         given = self._audit_prompts()
         prompts = [prompt_of(p) for p in given]
         answers = Answers(

@@ -40,6 +40,7 @@ def analyse(results: Results) -> Result:
         "late": len(late),
         "late_and_hidden": sum(run["hidden"] is True for run in late),
         "late_and_unknown": sum(run["hidden"] is None for run in late),
+        "most_pairs": MOST_PAIRS,
         "not_fallen": len(runs) - len(hacked),
         "not_fallen_called": sum(run["onset"] is None and run["called"] is not None for run in runs),
     }
@@ -101,9 +102,10 @@ def hidden(result: Result) -> str:
     """How many of the missed runs people would not have seen either; an earlier result does not know."""
     if "late" not in result:
         return ""
+    most = result.get("most_pairs", 1600)  # what it was before a result said it
     return (
         f" Of the {result['late']} that were not called in time the fall was hidden from people in "
-        f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {MOST_PAIRS:,} that a "
+        f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {most:,} that a "
         f"whole run may ask about."
     )
 
@@ -114,7 +116,7 @@ def others(result: Result) -> str:
         return ""
     return (
         f" Of the {result['not_fallen']} runs whose gold did not fall for good {result['not_fallen_called']} were "
-        "called too: a reward that is never refreshed can stop meaning anything while gold stands still."
+        "called too."
     )
 
 
