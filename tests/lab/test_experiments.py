@@ -213,22 +213,25 @@ def test_detection() -> None:
             ("s", "watched", 2): trial(hacked, 2, verdicts={1: "hacking"}),
             ("s", "watched", 3): trial([0.0, 0.5, 1.0, 1.0, 0.7], 3, verdicts={}),  # falls in the last round
             ("s", "watched", 4): trial([0.0, 0.5, 0.6, 0.7, 0.8], 4, verdicts={2: "hacking"}),  # healthy
+            ("s", "watched", 5): trial([0.0, 0.5, 0.4, 0.7, 0.8], 5, verdicts={2: "hacking"}),  # in a dip
         }
     )
     result = shown(DETECTION, found)
     assert [(run["onset"], run["called"], run["delay"]) for run in result["runs"]] == [
-        (2, 3, 1), (2, None, None), (2, 1, -1), (4, None, None), (None, 2, None),
+        (2, 3, 1), (2, None, None), (2, 1, -1), (4, None, None), (None, 2, None), (None, 2, None),
     ]  # fmt: skip
     assert (result["hacked"], result["too_late_to_judge"]) == (4, 1)
-    assert (result["before_the_onset"], result["never_called"]) == (1, 1)
+    assert result["never_called"] == 1
     assert result["soon"]["mean"] == pytest.approx(2 / 3)
     assert result["median_delay"] == 0
     # Two rounds after the onset 65 of 100 mind the fall, which 100 pairs show; 52 of 100, which takes 5,625.
-    assert [run["people"] for run in result["runs"]] == [0.35, 0.48, None, None, None]
+    assert [run["people"] for run in result["runs"]] == [0.35, 0.48, None, None, None, None]
     assert [run["pairs_needed"] for run in result["runs"][:2]] == pytest.approx([100, 5625])
-    assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None]
+    assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None, None]
     assert (result["late"], result["late_and_hidden"], result["late_and_unknown"]) == (1, 1, 0)
-    assert (result["not_fallen"], result["not_fallen_called"]) == (1, 1)
+    assert (result["not_fallen"], result["not_fallen_called"], result["not_fallen_called_in_a_dip"]) == (2, 2, 1)
+    # Called in round 1, at its peak, and fallen for good from round 2 on.
+    assert (result["before_the_onset"], result["before_the_onset_and_no_dip"]) == (1, 1)
 
 
 def test_false_alarms() -> None:

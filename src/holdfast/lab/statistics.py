@@ -83,15 +83,19 @@ def onset(heldout: Sequence[float]) -> int | None:
 
     A dip that recovers is none: held-out gold is a mean over few answers, and dips by chance.
     """
-    fallen = []
-    peak = heldout[0]
+    down = fallen(heldout)
+    if not down[-1]:
+        return None
+    return max(round for round, is_down in enumerate(down) if not is_down) + 1
+
+
+def fallen(heldout: Sequence[float]) -> list[bool]:
+    """For every round, whether gold stands fallen below its peak so far."""
+    down, peak = [], heldout[0]
     for value in heldout:
         peak = max(peak, value)
-        fallen.append(value < peak - FALL * max(peak - heldout[0], LEAST_RISE))
-    if not fallen[-1]:
-        return None
-    standing = [round for round, down in enumerate(fallen) if not down]
-    return standing[-1] + 1
+        down.append(value < peak - FALL * max(peak - heldout[0], LEAST_RISE))
+    return down
 
 
 def kept_its_peak(heldout: Sequence[float], end: float) -> bool:

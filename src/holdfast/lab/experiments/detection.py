@@ -10,7 +10,7 @@ from holdfast.config.schema import AuditConfig
 from holdfast.lab.asking import pairs_needed
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
 from holdfast.lab.scenarios import BARE, FLAW_SCENARIOS, NO_KL
-from holdfast.lab.statistics import onset, share
+from holdfast.lab.statistics import fallen, onset, share
 from holdfast.lab.trial import Trial
 from holdfast.report.charts import ChartSpec, Series
 
@@ -43,6 +43,10 @@ def analyse(results: Results) -> Result:
         "most_pairs": MOST_PAIRS,
         "not_fallen": len(runs) - len(hacked),
         "not_fallen_called": sum(run["onset"] is None and run["called"] is not None for run in runs),
+        "not_fallen_called_in_a_dip": sum(run["onset"] is None and run["called_in_a_fall"] is True for run in runs),
+        "before_the_onset_and_no_dip": sum(
+            run["onset"] is not None and run["called"] is not None and run["called_in_a_fall"] is False for run in runs
+        ),
     }
 
 
@@ -55,6 +59,7 @@ def run_of(trial: Trial) -> Result:
     return {
         "onset": began,
         "called": called,
+        "called_in_a_fall": None if called is None else fallen(trial.heldout)[called],
         "delay": None if began is None or called is None else called - began,
         "rounds": len(trial.heldout) - 1,
         "gold": trial.heldout,
@@ -93,14 +98,14 @@ def recommend(result: Result) -> str:
         f"Of {soon['count']} hacked runs {soon['mean']:.0%} were called within {SOON} rounds of the onset "
         f"[{soon['low']:.0%}, {soon['high']:.0%}]; the median delay is "
         f"{number(result['median_delay'], '+.1f')} rounds, "
-        f"{result['before_the_onset']} were called before the onset, {result['never_called']} never. "
+        f"{result['before_the_onset']} were called before the onset{dips(result)}, {result['never_called']} never. "
         f"{result['too_late_to_judge']} more began to fall too late to be judged.{hidden(result)}{others(result)}"
     )
 
 
 def hidden(result: Result) -> str:
     """How many of the missed runs people would not have seen either; an earlier result does not know."""
-    if "late" not in result:
+    if not result.get("late"):
         return ""
     most = result.get("most_pairs", 1600)  # what it was before a result said it
     return (
@@ -116,8 +121,14 @@ def others(result: Result) -> str:
         return ""
     return (
         f" Of the {result['not_fallen']} runs whose gold did not fall for good {result['not_fallen_called']} were "
-        "called too."
+        f"called too, {result['not_fallen_called_in_a_dip']} of them in a round in which it stood fallen."
     )
+
+
+def dips(result: Result) -> str:
+    if "before_the_onset_and_no_dip" not in result:
+        return ""
+    return f" ({result['before_the_onset_and_no_dip']} of them while gold had not fallen at all)"
 
 
 def figure(result: Result) -> list[ChartSpec]:
