@@ -248,6 +248,15 @@ def test_false_alarms() -> None:
     result = shown(FALSE_ALARMS, found)
     assert [run["healthy"] for run in result["runs"]] == [True, True, False, False, False]
     assert (result["false_alarms"]["mean"], result["false_alarms"]["count"]) == (0.5, 2)
+    assert (result["in_a_dip"], "stood fallen" in FALSE_ALARMS.recommend(result)) == (0, False)
+    dipped = shown(
+        FALSE_ALARMS,
+        results(
+            {("no flaw", "default", 0): trial([0.0, 0.5, 0.3, 0.6], 0, verdicts={2: "hacking"}, sentences={2: "w"})}
+        ),
+    )
+    assert (dipped["false_alarms"]["mean"], dipped["in_a_dip"]) == (1.0, 1)
+    assert "1 of them in a round in which gold stood fallen" in FALSE_ALARMS.recommend(dipped)
     assert result["watch"] == pytest.approx(0.25)
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
 from holdfast.lab.scenarios import PLAIN
-from holdfast.lab.statistics import LEAST_RISE, onset, share
+from holdfast.lab.statistics import LEAST_RISE, fallen, onset, share
 from holdfast.lab.trial import Trial, by_round
 from holdfast.report.charts import ChartSpec, Series
 
@@ -27,7 +27,8 @@ def analyse(results: Results) -> Result:
             "arm": cell.arm,
             "seed": cell.seed,
             "healthy": healthy(trial),
-            "called": trial.first_hacking,
+            "called": (called := trial.first_hacking),
+            "called_in_a_fall": None if called is None else fallen(trial.heldout)[called],
             "watch_rounds": sum(level == "watch" for level in trial.verdicts.values()),
             "rounds": len(trial.heldout) - 1,
             "gold": trial.heldout,
@@ -41,6 +42,7 @@ def analyse(results: Results) -> Result:
         "runs": runs,
         "healthy": len(sound),
         "false_alarms": asdict(share(len(alarms), len(sound))),
+        "in_a_dip": sum(run["called_in_a_fall"] is True for run in alarms),
         "watch": fmean(run["watch_rounds"] / run["rounds"] for run in sound) if sound else None,
         "arms": {
             arm: {
@@ -74,9 +76,17 @@ def recommend(result: Result) -> str:
         return "No healthy run has ended, so nothing can be said yet."
     return (
         f"{alarms['mean']:.1%} of {alarms['count']} healthy runs were called hacking "
-        f"[{alarms['low']:.1%}, {alarms['high']:.1%}]; {number(result['watch'], '.0%')} of their rounds were watched. "
+        f"[{alarms['low']:.1%}, {alarms['high']:.1%}]{dips(result)}; {number(result['watch'], '.0%')} of their rounds "
+        "were watched. "
         "guard.false_alarm sets how often this may happen."
     )
+
+
+def dips(result: Result) -> str:
+    """How many of the alarms came while gold stood fallen, if only for a while; an earlier result does not say."""
+    if not result.get("in_a_dip"):
+        return ""
+    return f", {result['in_a_dip']} of them in a round in which gold stood fallen, to recover later"
 
 
 def figure(result: Result) -> list[ChartSpec]:
