@@ -97,6 +97,8 @@ class Guarding(Generic[Player]):
 
         def buy(count: int, *opponents: Opponent[Player]) -> None:
             nonlocal asked
+            if count <= 0:
+                return
             wanted = [(opponent, count) for opponent in opponents]
             pairs.extend(self.auditing.buy(round, asked, wanted, policy, voices, rng))
             asked += count * len(opponents)

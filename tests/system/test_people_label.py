@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
 from typing import ClassVar
 
 import pytest
@@ -51,8 +51,8 @@ def test_a_run_waits_for_people_and_goes_on_as_they_answer(place):
     with people_at_work.answering(url, small_run.NAME) as answered:
         run = small_run.run(runs, **settings(url))
     waits = small_run.events_of(run, "waiting")
-    # First labels, a few of them again, and then round by round; the last round is asked about more.
-    assert [event["purpose"] for event in waits] == ["training", "training", "audit", "training", "audit", "audit"]
+    # First labels, a few of them again, and then round by round; what is unclear is asked about more, as is the last.
+    assert [purpose for purpose, _ in groupby(event["purpose"] for event in waits)] == ["training", "audit"] * 2
     assert [event["reason"] for event in small_run.events_of(run, "waited")] == ["all are answered"] * len(waits)
     assert sum(event["comparisons"] for event in waits) == len(answered)
     with PreferenceStore.open(url) as store:
@@ -61,7 +61,10 @@ def test_a_run_waits_for_people_and_goes_on_as_they_answer(place):
         assert {item.comparison.id for item in labelled} == set(answered)
     # The audits are what people said: the policy's wins add up to their answers.
     audits = small_run.events_of(run, "audit")
-    assert [event["labels"] for event in audits] == [6, 9]
+    asked = [event["comparisons"] for event in waits if event["purpose"] == "audit"]
+    assert sum(event["labels"] for event in audits) == sum(asked)
+    assert asked[0] == 6
+    assert audits[-1]["labels"] >= 9
 
 
 def test_the_time_is_up_and_enough_are_answered(place):
@@ -109,7 +112,8 @@ def test_a_run_stopped_while_it_waits_asks_nobody_twice(place, monkeypatch):
     with people_at_work.answering(url, small_run.NAME) as answered:
         assert main(["resume", str(runs / small_run.NAME)]) == 0
     assert len(answered) == len(set(answered))
-    assert len([key for key in answered if not is_repeat(key)]) == 8 + 6 + 3 + 9
+    audited = sum(event["labels"] for event in small_run.events_of(runs / small_run.NAME, "audit"))
+    assert len([key for key in answered if not is_repeat(key)]) == 8 + 3 + audited
 
 
 @pytest.mark.parametrize(
@@ -276,7 +280,7 @@ def test_a_run_with_a_judge_as_its_labeller(place, judge):
     run = small_run.run(runs, **settings(url, world__labeller="judge", judge__url=judge, judge__model="tiny"))
     with PreferenceStore.open(url) as store:
         assert {x.labeller for item in store.labelled() for x in item.labels} == {"judge:tiny"}
-    assert small_run.events_of(run, "audit")[0]["labels"] == 6
+    assert small_run.events_of(run, "audit")[0]["labels"] >= 6
 
 
 def test_people_and_a_judge_together(place, judge):
