@@ -185,7 +185,7 @@ class AuditConfig:
     suspicious_pairs: int = setting(
         72,
         "comparisons of each of the latter two kinds in a suspicious round, and in the last one; twice as many where "
-        "the reward has not been refreshed since the round before, and so many more where that leaves it open",
+        "the reward has judged an earlier round already; this number again where the answers leave it open",
         low=0,
     )
     pointed: Literal["claims", "moved"] = setting(
