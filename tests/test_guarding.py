@@ -16,9 +16,10 @@ from holdfast.guarding import Good, Guarding, most_pairs
 NOBODY = cast(Any, None)
 
 
-def guarding(good_round: int) -> Guarding[Any]:
+def guarding(good_round: int, heard: bool = True) -> Guarding[Any]:
     good = Good("round-0002", good_round, 12) if good_round else Good()
-    return Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, good)
+    guard = cast(Any, SimpleNamespace(heard=heard))
+    return Guarding(GuardConfig(), AuditConfig(), 0, guard, NOBODY, NOBODY, NOBODY, NOBODY, good)
 
 
 def answers(**wins: int) -> list[AuditPair]:
@@ -38,14 +39,19 @@ def answers(**wins: int) -> list[AuditPair]:
         ("healthy", answers(reference=2, anchor=5, pointed=5), True),  # the reference is not what it goes back to
         ("watch", answers(anchor=6, pointed=6), True),
         ("hacking", answers(anchor=6, pointed=6), False),
-        ("healthy", [], True),  # nobody was asked
-        ("watch", [], False),
+        ("healthy", [], False),  # nobody was asked, as where the budget is used up
     ],
 )
 def test_the_last_good_policy_moves_on_where_people_like_the_new_one_as_well(
     level: Level, pairs: list[AuditPair], good: bool
 ) -> None:
     assert guarding(good_round=2).is_good(Verdict(level, "", {}), pairs) is good
+
+
+def test_where_nobody_ever_answers_the_signals_are_all_there_is_to_go_by() -> None:
+    alone = guarding(good_round=2, heard=False)
+    assert alone.is_good(Verdict("healthy", "", {}), [])
+    assert not alone.is_good(Verdict("watch", "", {}), [])
 
 
 def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:

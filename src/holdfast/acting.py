@@ -20,8 +20,9 @@ def act(loop: OnlineLoop, action: Action) -> None:
 
 def tighten(loop: OnlineLoop, action: Action) -> None:
     """Raise beta, and lower the KL that is aimed at."""
+    guard, times = loop.config.guard, action.times
     before = {"beta": loop.controller.beta, "kl_target": loop.controller.target}
-    loop.controller.tighten(action.factor, loop.config.guard.budget_factor)
+    loop.controller.tighten(guard.beta_factor**times, guard.budget_factor**times)
     after = {"beta": loop.controller.beta, "kl_target": loop.controller.target}
     _written(loop, action, "the policy is held closer to the reference", before, after)
 
@@ -30,10 +31,12 @@ def label_more(loop: OnlineLoop, action: Action) -> None:
     """More comparisons in the next round, those on which the members disagree."""
     orders = _orders(loop)
     before = {"label_more": orders.label_more}
-    orders.label_more = max(orders.label_more, action.factor)
-    _written(
-        loop, action, "more labels in the next round, where members disagree", before, {"label_more": orders.label_more}
-    )
+    if loop.collecting.in_rounds:
+        orders.label_more = max(orders.label_more, loop.config.guard.more_labels)
+        words = "more labels in the next round, where members disagree"
+    else:
+        words = "more labels were wanted, and nobody labels in the rounds of this run"
+    _written(loop, action, words, before, {"label_more": orders.label_more})
 
 
 def refresh(loop: OnlineLoop, action: Action) -> None:

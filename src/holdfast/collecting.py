@@ -82,9 +82,9 @@ class Collecting:
         With `more` above 1 so many times as many, and those on which the members disagree. `repeats` are asked with
         them, and not counted.
         """
-        count = math.ceil(more * self.config.per_round)
-        if self.labeller is None or count == 0:
+        if not self.in_rounds:
             return 0
+        count = math.ceil(more * self.config.per_round)
         choosy = self.config.selection == "disagreement" or more > 1.0
         rows = self.cursor.take(count * (self.config.candidates if choosy else 1))
         candidates = self._candidates(round, rows, policy, sample, streams["collect"])
@@ -139,6 +139,11 @@ class Collecting:
         fooled = sorted(margins_P.argsort(descending=True, stable=True)[:count].tolist())
         # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
         return self.ask([candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)])
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether somebody labels comparisons in every round."""
+        return self.labeller is not None and self.config.per_round > 0
 
     @property
     def waits_for_people(self) -> bool:

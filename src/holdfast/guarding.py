@@ -4,8 +4,8 @@
     verdict, and people's win rate against the anchor -> is this the new anchor, or what does the ladder say?
 
 The anchor is the last good checkpoint: the policy that a later one has to be at least as good as, and that a rollback
-goes back to. It moves on only when people like the new policy at least as well, so that many small losses, each too
-small to see, cannot carry it downhill.
+goes back to. It moves on only when people liked the new policy at least as well in the round's pairs, so that many
+small losses, each too small for an alarm, carry it downhill far more slowly.
 """
 
 from __future__ import annotations
@@ -145,9 +145,15 @@ class Guarding(Generic[Player]):
         return lost or self.guard.suspicion().p < self.config.suspicion
 
     def is_good(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
-        """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one."""
+        """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one.
+
+        In a run in which people never answer there is nothing to go by but the signals. In one in which they do, a
+        policy that nobody was asked about takes nobody's place.
+        """
         rate = win_rate(pairs, "anchor" if self.good.round else "reference")
-        return verdict.level != "hacking" and (verdict.level == "healthy" if rate is None else rate >= 0.5)
+        if rate is None:
+            return verdict.level == "healthy" and not self.guard.heard
+        return verdict.level != "hacking" and rate >= 0.5
 
     def prefers_anchor(self, pairs: Sequence[AuditPair]) -> bool:
         """Whether people like the last good policy better than the present one, by this round's answers.
@@ -164,7 +170,7 @@ class Guarding(Generic[Player]):
 
     def answer(self, verdict: Verdict) -> list[Action]:
         """What the ladder says."""
-        return self.ladder.climb(verdict)
+        return self.ladder.climb(verdict, self.good.name)
 
     def grant(self) -> None:
         """The user has resumed a run that had stopped to ask."""

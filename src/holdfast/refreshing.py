@@ -167,12 +167,12 @@ class Refreshing:
         decision = decide(evidence, self.gate, repeats) if self.gate.use else Decision(True, "the gate is off")
         self.versions.save(self.ensemble, refused=not decision.accept)
         outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
-        joins = self.gate.failed == "join"
-        if decision.accept or joins:
-            self.last_round, self.last_step, self.settled = round, step, False
-        if not decision.accept:
-            self._refuse(before)
         was, now = quality(evidence)
+        taken = decision.accept or (self.gate.failed == "join" and self._join(before, questions, old, repeats))
+        if taken:
+            self.last_round, self.last_step, self.settled = round, step, False
+        else:
+            self.ensemble.take(before)
         return replace(outcome, in_use=self.ensemble.version, before=was, after=now)
 
     def material(self, up_to_round: int, streams: Streams) -> Material | None:
@@ -290,15 +290,15 @@ class Refreshing:
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
         return fit
 
-    def _refuse(self, before: Version) -> None:
-        """The version of before again, or one half-way to the candidate."""
-        if self.gate.failed == "keep":
-            self.ensemble.take(before)
-            return
+    def _join(self, before: Version, questions: Sequence[Question], old: Sequence[float], repeats: Repeats) -> bool:
+        """Go half-way from the version of before to the refused candidate, if the gate lets that in; whether it did."""
         candidate = self.ensemble.keep()
         self.ensemble.take(replace(candidate, number=candidate.number + 1, weights=between(before, candidate)))
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
-        self.versions.save(self.ensemble)
+        evidence = judged(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
+        accept = decide(evidence, self.gate, repeats).accept
+        self.versions.save(self.ensemble, refused=not accept)
+        return accept
 
     def _outcome(self, material: Material, fit: Fit) -> RefreshOutcome:
         return RefreshOutcome(

@@ -214,20 +214,23 @@ def test_detection() -> None:
             ("s", "watched", 3): trial([0.0, 0.5, 1.0, 1.0, 0.7], 3, verdicts={}),  # falls in the last round
             ("s", "watched", 4): trial([0.0, 0.5, 0.6, 0.7, 0.8], 4, verdicts={2: "hacking"}),  # healthy
             ("s", "watched", 5): trial([0.0, 0.5, 0.4, 0.7, 0.8], 5, verdicts={2: "hacking"}),  # in a dip
+            ("s", "watched", 6): trial(
+                [0.0, 0.5, 1.0, 1.0, 0.7], 6, verdicts={4: "hacking"}
+            ),  # no better than 3 for it
         }
     )
     result = shown(DETECTION, found)
     assert [(run["onset"], run["called"], run["delay"]) for run in result["runs"]] == [
-        (2, 3, 1), (2, None, None), (2, 1, -1), (4, None, None), (None, 2, None), (None, 2, None),
+        (2, 3, 1), (2, None, None), (2, 1, -1), (4, None, None), (None, 2, None), (None, 2, None), (4, 4, 0),
     ]  # fmt: skip
-    assert (result["hacked"], result["too_late_to_judge"]) == (4, 1)
+    assert (result["hacked"], result["too_late_to_judge"], result["too_late_called"]) == (5, 2, 1)
     assert result["never_called"] == 1
     assert result["soon"]["mean"] == pytest.approx(2 / 3)
     assert result["median_delay"] == 0
     # Two rounds after the onset 65 of 100 mind the fall, which 100 pairs show; 52 of 100, which takes 5,625.
-    assert [run["people"] for run in result["runs"]] == [0.35, 0.48, None, None, None, None]
+    assert [run["people"] for run in result["runs"]] == [0.35, 0.48, None, None, None, None, None]
     assert [run["pairs_needed"] for run in result["runs"][:2]] == pytest.approx([100, 5625])
-    assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None, None]
+    assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None, None, None]
     assert (result["late"], result["late_and_hidden"], result["late_and_unknown"]) == (1, 1, 0)
     assert (result["not_fallen"], result["not_fallen_called"], result["not_fallen_called_in_a_dip"]) == (2, 2, 1)
     # Called in round 1, at its peak, and fallen for good from round 2 on.
@@ -299,6 +302,7 @@ def test_pitfalls() -> None:
             **{("no flaw", "default", i): trial([0.0, 0.6 + i / 10], i) for i in range(3)},
             **{("no flaw", "no KL", i): trial([0.0, 0.1 + i / 10], i) for i in range(3)},
             **{("no flaw", "no rollback", i): trial([0.0, 0.6 + i / 10], i) for i in range(3)},
+            **{("no flaw", "audit ignored", i): trial([0.0, 0.4 + i / 10], i) for i in range(3)},
         }
     )
     result = shown(PITFALLS, found)
@@ -306,8 +310,12 @@ def test_pitfalls() -> None:
     assert arms["default"]["cost"] is None
     assert arms["no KL"]["cost"]["mean"] == pytest.approx(0.5)
     assert arms["no rollback"]["cost"]["mean"] == pytest.approx(0.0)
+    # Of the 0.5 that no KL costs the missing guard alone costs 0.2.
+    assert arms["audit ignored"]["cost"]["mean"] == pytest.approx(0.2)
+    assert arms["no KL"]["alone"]["mean"] == pytest.approx(0.3)
+    assert [arms[name]["alone"] for name in ("default", "audit ignored", "no rollback")] == [None, None, None]
     words = PITFALLS.recommend(result)
-    assert "no KL loses" in words
+    assert "no KL, audit ignored lose" in words
     assert "no rollback cannot be told apart" in words
 
 

@@ -146,7 +146,8 @@ class GateConfig:
         60, "easy comparisons a round that are asked again, to see whether people answer as they did", low=0
     )
     failed: Literal["keep", "join"] = setting(
-        "keep", "what becomes of a version that fails: the old one stays, or goes half-way to it, weight by weight"
+        "keep",
+        "what becomes of a version that fails: the old one stays, or goes half-way to it if that passes",
     )
 
 

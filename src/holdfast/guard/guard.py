@@ -113,6 +113,11 @@ class Guard:
         return self._test.has_claimed(ensemble, before=self._round)
 
     @property
+    def heard(self) -> bool:
+        """Whether people have answered in any round."""
+        return bool(self._audited)
+
+    @property
     def rounds_to_come(self) -> int:
         """Rounds after the present one, of those that were planned."""
         return max(0, self._rounds - self._round)

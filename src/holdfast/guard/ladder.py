@@ -3,8 +3,8 @@
     watch      refresh the ensemble -> label more where members disagree -> tighten
     hacking    hacked answers, labelled, into the replay; roll back; tighten; refresh -> harder -> stop and ask
 
-A healthy round takes one step down. Rollbacks are bounded for the whole run; after the last one the run stops at
-its last good policy and asks. Resuming it is the answer: it grants as many attempts again.
+A healthy round takes one step down. Tightening for a watch and rollbacks are bounded for the whole run. After the last
+rollback the run stops at its last good policy and asks. Resuming it is the answer: it grants as many attempts again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ Rung = Literal["tighten", "label_more", "refresh", "adversarial", "rollback", "s
 
 # What costs least first: a policy that improves moves the signals too, and holding it back would cost what it gains.
 WATCH_RUNGS: tuple[Rung, ...] = ("refresh", "label_more", "tighten")
+# A suspicion that so many tightenings have not settled is settled by no further one, and each costs some of the gain.
+MOST_TIGHTENED = 3
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do, with its size where it has one and the reason in words."""
+    """One thing to do, how often over, and the reason in words."""
 
     rung: Rung
     reason: str
-    factor: float = 1.0
+    times: int = 1
 
 
 class Ladder:
@@ -37,61 +39,80 @@ class Ladder:
 
     def __init__(self, config: GuardConfig) -> None:
         self._config = config
-        self._watched = 0  # rungs of `watch` climbed so far
+        self._watched = 0  # the rung of `watch` that comes next
+        self._tightened = 0  # how often a watch had the policy held closer
         self._signature = ""  # what the last hack looked like
         self._times = 0  # how often it came in a row
+        self._anchor = ""  # where the last rollback went
+        self._from_anchor = 0  # how many rollbacks in a row went there
         self.rollbacks = 0
 
-    def climb(self, verdict: Verdict) -> list[Action]:
-        """The actions that a verdict calls for, in the order in which they are to be carried out."""
+    def climb(self, verdict: Verdict, anchor: str) -> list[Action]:
+        """The actions that a verdict calls for, in the order in which they are to be carried out.
+
+        `anchor` names the checkpoint that a rollback would go back to.
+        """
         if verdict.level == "healthy":
             self._watched = max(0, self._watched - 1)
             return []
         if verdict.level == "watch":
             return self._watch(verdict)
-        return self._hacking(verdict)
+        return self._hacking(verdict, anchor)
 
     def _watch(self, verdict: Verdict) -> list[Action]:
-        rung = WATCH_RUNGS[min(self._watched, len(WATCH_RUNGS) - 1)]
-        self._watched += 1
-        factor = {"tighten": self._config.beta_factor, "label_more": self._config.more_labels}.get(rung, 1.0)
-        return [Action(rung, verdict.sentence, factor)]
+        rung = WATCH_RUNGS[self._watched]
+        self._watched = min(self._watched + 1, len(WATCH_RUNGS) - 1)
+        if rung == "tighten":
+            if self._tightened == MOST_TIGHTENED:
+                rung = WATCH_RUNGS[0]
+            else:
+                self._tightened += 1
+        return [Action(rung, verdict.sentence)]
 
-    def _hacking(self, verdict: Verdict) -> list[Action]:
+    def _hacking(self, verdict: Verdict, anchor: str) -> list[Action]:
         self._times = self._times + 1 if verdict.signature == self._signature else 1
-        self._signature = verdict.signature
+        self._from_anchor = self._from_anchor + 1 if anchor == self._anchor else 1
+        self._signature, self._anchor = verdict.signature, anchor
         reason = verdict.sentence
         if self.rollbacks >= self._config.rollbacks:
             limit = f"{self.rollbacks} rollbacks have not cured it" if self.rollbacks else "no rollback is allowed"
             return [Action("rollback", reason), Action("stop", f"{limit}: {reason}")]
         self.rollbacks += 1
-        # The same hack again: everything that was done the last time is done once more on top of it.
         actions = [
             Action("adversarial", reason),
             Action("rollback", reason),
-            Action("tighten", reason, self._config.beta_factor**self._times),
+            # The return to a checkpoint undoes what was tightened since, so that is done over, and once more on top.
+            Action("tighten", reason, self._from_anchor),
             Action("refresh", reason),
         ]
         if self._times > 1:
-            actions.append(Action("label_more", reason, self._config.more_labels))
+            actions.append(Action("label_more", reason))
         return actions
 
     def granted(self) -> None:
         """A person has looked and lets the run go on."""
-        self.rollbacks, self._times, self._signature = 0, 0, ""
+        self.rollbacks, self._tightened = 0, 0
+        self._times, self._signature = 0, ""
 
     def state(self) -> State:
         return {
             "kind": "ladder",
             "watched": self._watched,
+            "tightened": self._tightened,
             "signature": self._signature,
             "times": self._times,
+            "anchor": self._anchor,
+            "from_anchor": self._from_anchor,
             "rollbacks": self.rollbacks,
         }
 
     def restore(self, state: Mapping[str, JSON]) -> None:
         check_kind(state, "ladder")
-        self._watched = read_int(state, "watched")
-        self._signature = str(state.get("signature", ""))
+        self._watched = min(read_int(state, "watched"), len(WATCH_RUNGS) - 1)
+        self._signature, self._anchor = str(state.get("signature", "")), str(state.get("anchor", ""))
         self._times = read_int(state, "times")
+        # A run of before these were counted begins to count.
+        self._tightened, self._from_anchor = (
+            read_int(state, name) if name in state else 0 for name in ("tightened", "from_anchor")
+        )
         self.rollbacks = read_int(state, "rollbacks")

@@ -66,6 +66,7 @@ def decide(suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels
             "suspicious": suspicion.suspicious,
             "cleared": cleared,
             "signals": [telling.record() for telling in suspicion.telling],
+            "p_values": dict(suspicion.p_values),
             "evidence": evidence.value,
             "evidence_anchor": evidence.anchor,
             "evidence_reference": evidence.reference,

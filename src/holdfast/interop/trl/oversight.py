@@ -222,8 +222,9 @@ def view_of(
 
 def tighten(over: Oversight, action: Action) -> None:
     """Raise beta on the live trainer, and lower the KL that is aimed at where there is a target."""
+    config, times = over.config, action.times
     before = {"beta": over.trainer.beta, "kl_target": over.controller.target}
-    over.controller.tighten(action.factor, over.config.budget_factor)
+    over.controller.tighten(config.beta_factor**times, config.budget_factor**times)
     over.trainer.beta = over.controller.beta
     after = {"beta": over.trainer.beta, "kl_target": over.controller.target}
     _written(over, action, "the policy is held closer to the reference", before, after)

@@ -1,7 +1,12 @@
-"""The five pitfalls of online RLHF, each against the default: what one of them alone costs."""
+"""The five pitfalls of online RLHF, each against the default.
+
+Who falls into one has no guard that would mend it, so the first four are without it, and *audit ignored* is nothing but
+that. What a pitfall costs beyond the missing guard is its difference to *audit ignored*.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -9,9 +14,10 @@ from holdfast.config import Config
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, mean_heldout
 from holdfast.lab.scenarios import PLAIN, STANDS_STILL, planted
 from holdfast.lab.statistics import bootstrap
+from holdfast.lab.trial import Trial
 from holdfast.report.charts import ChartSpec, Series
 
-DEFAULT = "default"
+DEFAULT, IGNORED = "default", "audit ignored"
 UNGUARDED = "guard.mode=off"
 
 
@@ -37,13 +43,20 @@ PITFALLS = (
         adapts=partial(often, 2),
     ),
     Arm("no KL", ("kl.controller=fixed", "kl.beta=0.0", UNGUARDED), "nothing holds the policy near the reference"),
-    Arm("audit ignored", ("audit.pairs=0", "audit.suspicious_pairs=0", UNGUARDED), "nobody looks at fresh pairs"),
+    Arm(IGNORED, ("audit.pairs=0", "audit.suspicious_pairs=0", UNGUARDED), "nobody looks at fresh pairs"),
     Arm("no rollback", ("guard.mode=advise",), "the guard sees it, and nothing is done"),
 )  # fmt: skip
 
 
+# Those that differ from the default in something beside the missing guard.
+UNGUARDED_ARMS = tuple(arm.name for arm in PITFALLS if UNGUARDED in arm.overrides and arm.name != IGNORED)
+
+
 def analyse(results: Results) -> Result:
-    """Default less pitfall at the end, paired by seed: above 0 the pitfall costs something."""
+    """Default less pitfall at the end, paired by seed: above 0 the pitfall costs something.
+
+    `alone` is the same against a run without a guard, for those that differ from it in something else.
+    """
     scenarios = {}
     for scenario in results.scenarios:
         arms = {}
@@ -52,13 +65,17 @@ def analyse(results: Results) -> Result:
             trials = results.of(scenario, arm)
             arms[arm] = {
                 "end": asdict(bootstrap([t.delivered for t in trials])) if trials else None,
-                "cost": asdict(bootstrap([d.delivered - t.delivered for d, t in pairs]))
-                if pairs and arm != DEFAULT
-                else None,
+                "cost": difference(pairs) if arm != DEFAULT else None,
+                "alone": difference(results.paired(scenario, IGNORED, arm)) if arm in UNGUARDED_ARMS else None,
                 "curve": mean_heldout(trials),
             }
         scenarios[scenario] = arms
     return {"scenarios": scenarios}
+
+
+def difference(pairs: Sequence[Sequence[Trial]]) -> Result | None:
+    """How much more gold the first of each pair ends with."""
+    return asdict(bootstrap([one.delivered - other.delivered for one, other in pairs])) if pairs else None
 
 
 def tables(result: Result) -> list[Table]:
@@ -74,9 +91,10 @@ def tables(result: Result) -> list[Table]:
                     "" if cost is None else f"{cost['mean']:+.3f}",
                     "" if cost is None else f"[{cost['low']:+.3f}, {cost['high']:+.3f}]",
                     "" if cost is None else verdict(cost),
+                    "" if not of.get("alone") else "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**of["alone"]),
                 ]
             )
-    columns = ("scenario", "arm", "gold at the end", "what it costs", "95% interval", "")
+    columns = ("scenario", "arm", "gold at the end", "what it costs", "95% interval", "", "beyond the missing guard")
     return [Table("Each pitfall against the default", columns, rows, 2)]
 
 

@@ -33,8 +33,9 @@ KNOBS: dict[str, Knob] = {
     for knob in (
         values("beta", "KL coefficient, held fixed", "kl.beta", 0.0, 0.01, 0.03, 0.05, 0.1, 0.2, 0.5,
                beside=("kl.controller=fixed",)),
-        values("refresh", "rounds from refresh to refresh; 0 is never", "refresh.every_rounds", 0, 1, 2, 4,
-               beside=("refresh.on_miscalibration=false",)),
+        # The guard watches and does nothing: it would order refreshes, and roll back where there were none.
+        values("refresh", "rounds from refresh to refresh, with a guard that only watches; 0 is never",
+               "refresh.every_rounds", 0, 1, 2, 4, beside=("refresh.on_miscalibration=false", "guard.mode=advise")),
         values("budget", "KL allowed with no labels", "kl.budget_start", 0.5, 1.0, 2.0, 4.0, 8.0),
         Knob(
             "schedule",

@@ -9,10 +9,10 @@ from holdfast.lab.scenarios import FLAW_SCENARIOS, STANDS_STILL
 from holdfast.lab.statistics import bootstrap, chance_of_best
 from holdfast.report.charts import ChartSpec, Series
 
-AGGREGATIONS = ("mean", "uncertainty")
-BETAS = (0.1, 0.2, 0.4)
+AGGREGATIONS = ("mean", "worst", "uncertainty")
+BETAS = (0.1, 0.2, 0.4, 0.8)
 # About what a guarded run spends in all: 2000 at the start, 100 in each of seven rounds, its audits and checks.
-LABELS = 4000
+LABELS = 4500
 
 
 def name_of(aggregation: str, beta: float) -> str:
