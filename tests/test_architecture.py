@@ -1,39 +1,31 @@
-"""The lines that hold the house up: who may import whom, who may see gold, no dead setting, no long file."""
+"""The lines that hold the house up: who may import whom, no dead setting, no long file."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import pytest
-import torch
 
 import nostalgic
 import people_at_work
 import small_run
-from holdfast.assembly import assemble, controller_of
+from holdfast.assembly import controller_of
 from holdfast.cli.main import main
 from holdfast.config import Config, config_toml, load_config
 from holdfast.config import schema as config_schema
 from holdfast.config.schema import JudgeConfig
 from holdfast.errors import HoldfastError
-from holdfast.gathering import gather
-from holdfast.lab.observer import GoldObserver, gold_of
-from holdfast.loop import OnlineLoop
 from holdfast.ppo import PPO, NonFiniteStep
 from holdfast.preferences.judge import JudgeLabeller
 from holdfast.preferences.people import TeamLabeller
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import Comparison, Provenance, Response
 from holdfast.preferences.weighing import LabellerWeights
-from holdfast.rundir import RunDirectory
-from holdfast.track.progress import Silent
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.loading import load_world
 from vllm_stand_in import StandIn, policy_in, serving
 
 SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
@@ -147,137 +139,6 @@ def test_the_order_refuses_what_it_is_for(module: str, source: str) -> None:
 
 def test_the_order_allows_shared_types() -> None:
     assert against_the_order("models.codec", "from holdfast.preferences.types import Prompt") == []
-
-
-# --- gold -------------------------------------------------------------------------------------------------------
-
-SEES_GOLD = ("lab", "worlds")
-# The report draws what the lab has written to gold.jsonl, and may not know a world.
-READS_GOLD_ROWS = ("report",)
-BY_NAME = ("getattr", "hasattr", "attrgetter", "methodcaller", "get", "__getattribute__")
-
-
-def gold_in(module: str, source: str) -> list[str]:
-    """Where a module reaches for gold: by an import, as an attribute, or by its name as a text."""
-    if module.split(".")[0] in SEES_GOLD:
-        return []
-    found = [f"imports {name}" for name in imports_of(source) if name.split(".")[-1] == "gold"]
-    if module.split(".")[0] in READS_GOLD_ROWS:
-        return found + [f"imports {n}" for n in imports_of(source) if n.split(".")[0] in SEES_GOLD]
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Attribute(attr="gold"):
-                found.append(f"line {node.lineno}: {ast.unparse(node)}")
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=given) if (
-                name in BY_NAME and names_gold(given)
-            ):
-                found.append(f"line {node.lineno}: {ast.unparse(node)}")
-            case ast.Subscript(slice=ast.Constant(value="gold")):
-                found.append(f"line {node.lineno}: {ast.unparse(node)}")
-            case ast.ImportFrom() if any(alias.name == "gold" for alias in node.names):
-                found.append(f"line {node.lineno}: imports gold")
-    return found
-
-
-def names_gold(arguments: list[ast.expr]) -> bool:
-    return any(isinstance(a, ast.Constant) and a.value == "gold" for a in arguments)
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_nobody_but_the_lab_and_the_world_itself_reaches_for_gold(module: str) -> None:
-    assert gold_in(module, MODULES[module].read_text()) == []
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("loop", "score = world.gold(prompt, text)"),
-        ("guard.audit", "judge = getattr(world, 'gold')"),
-        ("guard.audit", "judge = operator.attrgetter('gold')(world)"),
-        ("guard.audit", "judge = vars(world)['gold']"),
-        ("assembly", "from holdfast.worlds.concierge.gold import gold_score"),
-        ("cli.session", "from holdfast.worlds.concierge import gold"),
-        ("cli.session", "import holdfast.worlds.concierge.gold as truth"),
-        ("report.page", "from holdfast.worlds.loading import load_world"),
-    ],
-)
-def test_reaching_for_gold_is_found(module: str, source: str) -> None:
-    assert gold_in(module, source)
-
-
-@pytest.fixture(scope="module")
-def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnlineLoop]:
-    """A loop put together as the program does it, with the lab watching."""
-    config = load_config(None, [word for word in small_run.settings() if word != "--set"])
-    world = load_world(config)
-    ingredients = gather(config, load_task(config, world))
-    run = RunDirectory.create(tmp_path_factory.mktemp("architecture") / "run", config, {})
-    gold = gold_of(world)
-    assert gold is not None
-    observer = GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts)
-    assembly = assemble(ingredients, run, Silent(), [observer])
-    yield assembly.loop
-    assembly.close()
-
-
-def reached(start: object, but_not: tuple[object, ...]) -> Iterator[tuple[str, object]]:
-    """Every object that can be got at from one, through attributes, containers, closures and bound methods."""
-    seen, queue = {id(thing) for thing in but_not}, [("", start)]
-    while queue:
-        path, thing = queue.pop()
-        if id(thing) in seen or isinstance(thing, type | ModuleType | torch.Tensor | str | bytes | int | float):
-            continue
-        seen.add(id(thing))
-        yield path, thing
-        queue += [(f"{path}.{name}", part) for name, part in parts_of(thing)]
-
-
-def parts_of(thing: object) -> list[tuple[str, object]]:
-    if isinstance(thing, dict):
-        return [(f"[{key!r}]", value) for key, value in list(thing.items())]
-    if isinstance(thing, list | tuple | set | frozenset):
-        return [(f"[{n}]", value) for n, value in enumerate(thing)]
-    if isinstance(thing, MethodType):
-        return [("__self__", thing.__self__), ("__func__", thing.__func__)]
-    if isinstance(thing, FunctionType):
-        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
-        return [(f"closure[{n}]", cell) for n, cell in enumerate([*cells, *(thing.__defaults__ or ())])]
-    if isinstance(thing, BuiltinFunctionType):
-        return [("__self__", thing.__self__)]
-    # Slots are read past `__getattr__`, which some libraries use to make what is not there yet.
-    slots = {name: part for kind in type(thing).__mro__ for name, part in vars(kind).items() if is_slot(part)}
-    named = {name: slot.__get__(thing) for name, slot in slots.items() if is_filled(thing, slot)}
-    return list((named | getattr(thing, "__dict__", {})).items())
-
-
-def is_slot(part: object) -> bool:
-    return isinstance(part, MemberDescriptorType)
-
-
-def is_filled(thing: object, slot: Any) -> bool:
-    try:
-        slot.__get__(thing)
-    except AttributeError:
-        return False
-    return True
-
-
-def knows_gold(thing: object) -> bool:
-    return hasattr(type(thing), "gold") or "gold" in getattr(thing, "__dict__", {})
-
-
-def test_the_loop_cannot_reach_gold(loop: OnlineLoop) -> None:
-    """Through the labeller, a person with the truth in mind, and the observers, who only watch, one can."""
-    but_not = (loop.collecting.labeller, loop.observers)
-    walked = list(reached(loop, but_not))
-    assert len(walked) > 500
-    assert any(thing is loop.refreshing.store for _, thing in walked)
-    assert [path for path, thing in walked if knows_gold(thing)] == []
-
-
-def test_the_walk_would_find_gold(loop: OnlineLoop) -> None:
-    assert any(knows_gold(thing) for _, thing in reached(loop, (loop.observers,)))
-    assert any(knows_gold(thing) for _, thing in reached(loop, (loop.collecting.labeller,)))
 
 
 # --- settings ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.errors import HoldfastError
 from holdfast.guard.ladder import Action, Rung
 from holdfast.guarding import Orders
 from holdfast.restoring import roll_back
@@ -80,6 +81,19 @@ def stop(loop: OnlineLoop, action: Action) -> None:
     assert guarding is not None
     guarding.stopped = True
     loop.event("stopped", reason=action.reason)
+
+
+def recover(loop: OnlineLoop, reason: str) -> None:
+    """Back to the last good checkpoint with a lower learning rate, where the guard may; otherwise the run ends."""
+    guarding = loop.guarding
+    times = guarding.ladder.attempt(guarding.good.name) if guarding is not None and guarding.acts else 0
+    if not times:
+        raise HoldfastError(f"{reason}; lower ppo.lr and resume from the last checkpoint.")
+    rollback(loop, Action("rollback", reason))
+    # The return brings the rate of the checkpoint back, so it is cut once more than the last time.
+    for _ in range(times):
+        loop.learning_rate.settle()
+    loop.event("lr_decayed", lr=loop.learning_rate.rate)
 
 
 RUNGS: dict[Rung, Callable[[OnlineLoop, Action], None]] = {

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
+from holdfast.acting import recover
 from holdfast.algorithms.finite import all_finite
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
@@ -31,7 +32,7 @@ from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
-from holdfast.errors import HoldfastError, Interrupted
+from holdfast.errors import Interrupted
 from holdfast.guard.lines import event_line
 from holdfast.guarding import Guarding, Orders
 from holdfast.models.codec import Codec, plain_text
@@ -266,17 +267,15 @@ class OnlineLoop:
             self.plateau.reset()
 
     def skip_step(self, reason: str) -> None:
-        """Count a step that met a value that is not a number; too many in a row end the run."""
+        """Count a step that met a value that is not a number; too many in a row take the run back, or end it."""
         at = self.position
         at.skipped, at.skipped_in_a_row = at.skipped + 1, at.skipped_in_a_row + 1
         self.event("step_skipped", reason=reason)
         self.tracker.metrics(at.step, at.round, {"steps/skipped": at.skipped})
         self.progress.advance()
         if at.skipped_in_a_row >= self.config.ppo.max_skipped:
-            raise HoldfastError(
-                f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason}); "
-                "lower ppo.lr and resume from the last checkpoint."
-            )
+            recover(self, f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason})")
+            at.skipped_in_a_row = 0
 
     def report_step(
         self,

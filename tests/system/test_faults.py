@@ -68,6 +68,25 @@ def test_steps_with_bad_scores_are_dropped_and_too_many_end_the_run(
     assert [row["step"] for row in rows_of(run / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_guarded_run_goes_back_and_on_with_a_lower_learning_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twelve steps in two rounds three in a row are bad, twice; the policy of before is good both times."""
+    rounds = {**STILL, "guard__mode": "act", "run__rounds": "2", "run__steps_per_round": "6", "audit__pairs": "0"}
+    rounds |= {"audit__suspicious_pairs": "0", "ppo__plateau_window": "20", "ppo__lr_decay": "0.5"}
+    batches = 4  # of the reference, for the baselines
+    with monkeypatch.context() as patch:
+        for first in (batches + 2, batches + 6):
+            BrokenFrom(first, calls=3).put_in(patch)
+        run = small_run.run(tmp_path, **rounds)
+    assert [event["step"] for event in events_of(run, "step_skipped")] == [2, 3, 4, 6, 7, 8]
+    first, second = events_of(run, "rollback")
+    assert (first["to"], first["step_from"], second["step_from"]) == ("round-0000", 4, 8)
+    assert "3 steps in a row met values that are not numbers" in first["reason"]
+    rates = {row["step"]: row["control/lr"] for row in rows_of(run / "metrics.jsonl") if "control/lr" in row}
+    assert (rates[5], rates[9]) == pytest.approx((rates[1] / 2, rates[1] / 4))
+
+
 def test_one_bad_step_does_not_move_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose second step is dropped has after it the policy and optimiser it had before it."""
     one = small_run.run(tmp_path / "one", run__rounds="1", run__steps_per_round="1", **STILL)
@@ -89,7 +108,7 @@ def test_a_learning_rate_that_blows_the_policy_up(
     The fast path takes the length of a vector without squaring its entries, so it stays finite for longer.
     """
     wild = {"ppo__lr": lr, "ppo__lr_warmup_steps": "0", "ppo__epochs": "1", "ppo__minibatches": "1"}
-    wild["policy__fast"] = fast
+    wild |= {"policy__fast": fast, "guard__rollbacks": "0"}
     assert main(run_arguments(tmp_path, **wild)) == 2
     assert "steps in a row met values that are not numbers" in last_line(capsys)
 

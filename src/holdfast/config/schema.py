@@ -308,7 +308,9 @@ class PPOConfig:
         0.0, "end a step's passes when KL per token to its start exceeds this; 0 never", low=0.0
     )
     max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", above=0.0)
-    max_skipped: int = setting(5, "non-finite steps in a row that end the run", low=1)
+    max_skipped: int = setting(
+        5, "non-finite steps in a row that take the run back to its last good policy, or end it", low=1
+    )
 
 
 @dataclass(frozen=True)

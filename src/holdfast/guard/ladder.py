@@ -71,23 +71,30 @@ class Ladder:
 
     def _hacking(self, verdict: Verdict, anchor: str) -> list[Action]:
         self._times = self._times + 1 if verdict.signature == self._signature else 1
-        self._from_anchor = self._from_anchor + 1 if anchor == self._anchor else 1
-        self._signature, self._anchor = verdict.signature, anchor
-        reason = verdict.sentence
-        if self.rollbacks >= self._config.rollbacks:
+        self._signature = verdict.signature
+        reason, over = verdict.sentence, self.attempt(anchor)
+        if not over:
             limit = f"{self.rollbacks} rollbacks have not cured it" if self.rollbacks else "no rollback is allowed"
             return [Action("rollback", reason), Action("stop", f"{limit}: {reason}")]
-        self.rollbacks += 1
         actions = [
             Action("adversarial", reason),
             Action("rollback", reason),
             # The return to a checkpoint undoes what was tightened since, so that is done over, and once more on top.
-            Action("tighten", reason, self._from_anchor),
+            Action("tighten", reason, over),
             Action("refresh", reason),
         ]
         if self._times > 1:
             actions.append(Action("label_more", reason))
         return actions
+
+    def attempt(self, anchor: str) -> int:
+        """Take one of the run's rollbacks; how many in a row have now gone to this checkpoint, 0 where none is left."""
+        if self.rollbacks >= self._config.rollbacks:
+            return 0
+        self.rollbacks += 1
+        self._from_anchor = self._from_anchor + 1 if anchor == self._anchor else 1
+        self._anchor = anchor
+        return self._from_anchor
 
     def granted(self) -> None:
         """A person has looked and lets the run go on."""
