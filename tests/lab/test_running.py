@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -21,7 +23,7 @@ class InProcess:
 
     made = 0
 
-    def __init__(self, workers: int, mp_context: Any) -> None:
+    def __init__(self, workers: int, mp_context: Any, initializer: Any) -> None:
         InProcess.made += 1
 
     def submit(self, work: object, job: Job) -> Future[Any]:
@@ -113,3 +115,23 @@ def test_a_line_says_what_happened_and_how_long_is_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(12, "12 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h")])
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    driver = tmp_path / "driver.py"
+    driver.write_text(
+        "import os, time\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "from multiprocessing import get_context\n"
+        "from holdfast.lab.running import leave_with_parent\n"
+        "if __name__ == '__main__':\n"
+        "    pool = ProcessPoolExecutor(1, mp_context=get_context('spawn'), initializer=leave_with_parent)\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    pool.submit(time.sleep, 600).result()\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(driver)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert int(parent.stdout.readline()) != parent.pid
+    parent.kill()
+    # The worker writes to the same pipe, which ends when it does.
+    assert parent.communicate(timeout=30) == ("", None)

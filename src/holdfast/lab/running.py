@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from queue import SimpleQueue
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import Protocol
 
 from holdfast.errors import HoldfastError, Interrupted, first_line
@@ -44,7 +44,7 @@ class OwnProcess:
 
     def do(self, job: Job) -> Outcome:
         if self._process is None:
-            self._process = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+            self._process = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=leave_with_parent)
         future = self._process.submit(run_trial, job)
         error = future.exception()
         if error is None:
@@ -58,6 +58,18 @@ class OwnProcess:
         if self._process is not None:
             self._process.shutdown(wait=False, cancel_futures=True)
             self._process = None
+
+
+def leave_with_parent() -> None:
+    """End this process when the one that started it has died: nobody waits for its trial, which would hold a core."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def failure_of(error: BaseException) -> str:
