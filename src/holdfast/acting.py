@@ -28,6 +28,14 @@ def tighten(loop: OnlineLoop, action: Action) -> None:
     _written(loop, action, "the policy is held closer to the reference", before, after)
 
 
+def slow_down(loop: OnlineLoop, action: Action) -> None:
+    """Lower the learning rate."""
+    before = {"lr": loop.learning_rate.rate}
+    for _ in range(action.times):
+        loop.learning_rate.settle()
+    _written(loop, action, "the learning rate is lowered", before, {"lr": loop.learning_rate.rate})
+
+
 def label_more(loop: OnlineLoop, action: Action) -> None:
     """More comparisons in the next round, those on which the members disagree."""
     orders = _orders(loop)
@@ -86,18 +94,16 @@ def stop(loop: OnlineLoop, action: Action) -> None:
 def recover(loop: OnlineLoop, reason: str) -> None:
     """Back to the last good checkpoint with a lower learning rate, where the guard may; otherwise the run ends."""
     guarding = loop.guarding
-    times = guarding.ladder.attempt(guarding.good.name) if guarding is not None and guarding.acts else 0
-    if not times:
+    actions = guarding.ladder.broken(reason, guarding.good.name) if guarding is not None and guarding.acts else []
+    if not actions:
         raise HoldfastError(f"{reason}; lower ppo.lr and resume from the last checkpoint.")
-    rollback(loop, Action("rollback", reason))
-    # The return brings the rate of the checkpoint back, so it is cut once more than the last time.
-    for _ in range(times):
-        loop.learning_rate.settle()
-    loop.event("lr_decayed", lr=loop.learning_rate.rate)
+    for action in actions:
+        act(loop, action)
 
 
 RUNGS: dict[Rung, Callable[[OnlineLoop, Action], None]] = {
     "tighten": tighten,
+    "slow_down": slow_down,
     "label_more": label_more,
     "refresh": refresh,
     "adversarial": adversarial,

@@ -21,6 +21,10 @@ def climb(ladder: Ladder, level: str, signature: str = "length", anchor: str = "
     return ladder.climb(verdict(level, signature), anchor)
 
 
+def remedies(actions: list[Action]) -> dict[str, int]:
+    return {action.rung: action.times for action in actions if action.rung in ("tighten", "slow_down")}
+
+
 def rungs(actions: list[Action]) -> list[str]:
     return [action.rung for action in actions]
 
@@ -70,11 +74,26 @@ def test_the_same_hack_again_is_answered_harder_and_another_one_is_not() -> None
 def test_what_a_rollback_undoes_is_done_over_and_once_more_on_top() -> None:
     ladder = Ladder(CONFIG)
     hacks = [("length", "round-0002"), ("repetition", "round-0002"), ("repetition", "round-0005")]
-    times = [next(a.times for a in climb(ladder, "hacking", *hack) if a.rung == "tighten") for hack in hacks[:2]]
-    assert times == [1, 2]
+    assert [remedies(climb(ladder, "hacking", *hack)) for hack in hacks[:2]] == [{"tighten": 1}, {"tighten": 2}]
     # The policy of round 5 was good as it was held by then; that is in its checkpoint and comes back with it.
     ladder.granted()
-    assert next(a.times for a in climb(ladder, "hacking", *hacks[2]) if a.rung == "tighten") == 1
+    assert remedies(climb(ladder, "hacking", *hacks[2])) == {"tighten": 1}
+
+
+def test_steps_that_are_not_numbers_slow_the_policy_down_and_leave_it_held_as_it_was() -> None:
+    ladder = Ladder(GuardConfig(rollbacks=4))
+    assert remedies(ladder.broken("not a number", "round-0002")) == {"slow_down": 1}
+    assert remedies(climb(ladder, "hacking")) == {"tighten": 1, "slow_down": 1}
+    assert remedies(ladder.broken("not a number", "round-0002")) == {"tighten": 1, "slow_down": 2}
+    assert rungs(ladder.broken("not a number", "round-0003")) == ["rollback", "slow_down"]
+    assert ladder.broken("not a number", "round-0003") == []
+
+
+def test_a_run_that_stops_to_ask_is_left_as_it_was_held_last() -> None:
+    ladder = Ladder(CONFIG)
+    last = [climb(ladder, "hacking") for _ in range(CONFIG.rollbacks + 1)][-1]
+    assert remedies(last) == {"tighten": CONFIG.rollbacks}
+    assert rungs(last) == ["rollback", "tighten", "stop"]
 
 
 def test_attempts_are_bounded_and_a_person_can_grant_more() -> None:
@@ -82,7 +101,7 @@ def test_attempts_are_bounded_and_a_person_can_grant_more() -> None:
     for _ in range(CONFIG.rollbacks):
         assert "stop" not in rungs(climb(ladder, "hacking"))
     last = climb(ladder, "hacking")
-    assert rungs(last) == ["rollback", "stop"]
+    assert rungs(last)[-1] == "stop"
     assert "2 rollbacks have not cured it" in last[-1].reason
     ladder.granted()
     assert "stop" not in rungs(climb(ladder, "hacking"))

@@ -2,6 +2,7 @@
 
     watch      refresh the ensemble -> label more where members disagree -> tighten
     hacking    hacked answers, labelled, into the replay; roll back; tighten; refresh -> harder -> stop and ask
+    broken     steps that are not numbers: roll back; a lower learning rate -> lower -> the run ends
 
 A healthy round takes one step down. Tightening for a watch and rollbacks are bounded for the whole run. After the last
 rollback the run stops at its last good policy and asks. Resuming it is the answer: it grants as many attempts again.
@@ -17,7 +18,7 @@ from holdfast.config.schema import GuardConfig
 from holdfast.control.state import JSON, State, check_kind, read_int
 from holdfast.guard.verdict import Verdict
 
-Rung = Literal["tighten", "label_more", "refresh", "adversarial", "rollback", "stop"]
+Rung = Literal["tighten", "slow_down", "label_more", "refresh", "adversarial", "rollback", "stop"]
 
 # What costs least first: a policy that improves moves the signals too, and holding it back would cost what it gains.
 WATCH_RUNGS: tuple[Rung, ...] = ("refresh", "label_more", "tighten")
@@ -44,7 +45,8 @@ class Ladder:
         self._signature = ""  # what the last hack looked like
         self._times = 0  # how often it came in a row
         self._anchor = ""  # where the last rollback went
-        self._from_anchor = 0  # how many rollbacks in a row went there
+        self._held = 0  # how often a policy that began there was found hacking
+        self._slowed = 0  # how often one broke down
         self.rollbacks = 0
 
     def climb(self, verdict: Verdict, anchor: str) -> list[Action]:
@@ -72,29 +74,36 @@ class Ladder:
     def _hacking(self, verdict: Verdict, anchor: str) -> list[Action]:
         self._times = self._times + 1 if verdict.signature == self._signature else 1
         self._signature = verdict.signature
-        reason, over = verdict.sentence, self.attempt(anchor)
-        if not over:
+        reason = verdict.sentence
+        if not self._attempt(anchor, held=1):
             limit = f"{self.rollbacks} rollbacks have not cured it" if self.rollbacks else "no rollback is allowed"
-            return [Action("rollback", reason), Action("stop", f"{limit}: {reason}")]
+            return [*self._return(reason), Action("stop", f"{limit}: {reason}")]
         actions = [
             Action("adversarial", reason),
-            Action("rollback", reason),
-            # The return to a checkpoint undoes what was tightened since, so that is done over, and once more on top.
-            Action("tighten", reason, over),
+            *self._return(reason),
             Action("refresh", reason),
         ]
         if self._times > 1:
             actions.append(Action("label_more", reason))
         return actions
 
-    def attempt(self, anchor: str) -> int:
-        """Take one of the run's rollbacks; how many in a row have now gone to this checkpoint, 0 where none is left."""
+    def broken(self, reason: str, anchor: str) -> list[Action]:
+        """What is done about a policy whose steps are not numbers any more; nothing where no rollback is left."""
+        return self._return(reason) if self._attempt(anchor, slowed=1) else []
+
+    def _attempt(self, anchor: str, held: int = 0, slowed: int = 0) -> bool:
+        """Take one of the rollbacks, with a remedy more for who begins at that checkpoint; whether one was left."""
+        if anchor != self._anchor:
+            self._anchor, self._held, self._slowed = anchor, 0, 0
         if self.rollbacks >= self._config.rollbacks:
-            return 0
-        self.rollbacks += 1
-        self._from_anchor = self._from_anchor + 1 if anchor == self._anchor else 1
-        self._anchor = anchor
-        return self._from_anchor
+            return False
+        self.rollbacks, self._held, self._slowed = self.rollbacks + 1, self._held + held, self._slowed + slowed
+        return True
+
+    def _return(self, reason: str) -> list[Action]:
+        """A rollback. It undoes the remedies since the checkpoint too, so they are done over with the new one."""
+        remedies: tuple[tuple[Rung, int], ...] = (("tighten", self._held), ("slow_down", self._slowed))
+        return [Action("rollback", reason), *(Action(rung, reason, times) for rung, times in remedies if times)]
 
     def granted(self) -> None:
         """A person has looked and lets the run go on."""
@@ -109,7 +118,8 @@ class Ladder:
             "signature": self._signature,
             "times": self._times,
             "anchor": self._anchor,
-            "from_anchor": self._from_anchor,
+            "held": self._held,
+            "slowed": self._slowed,
             "rollbacks": self.rollbacks,
         }
 
@@ -119,7 +129,7 @@ class Ladder:
         self._signature, self._anchor = str(state.get("signature", "")), str(state.get("anchor", ""))
         self._times = read_int(state, "times")
         # A run of before these were counted begins to count.
-        self._tightened, self._from_anchor = (
-            read_int(state, name) if name in state else 0 for name in ("tightened", "from_anchor")
+        self._tightened, self._held, self._slowed = (
+            read_int(state, name) if name in state else 0 for name in ("tightened", "held", "slowed")
         )
         self.rollbacks = read_int(state, "rollbacks")

@@ -21,6 +21,7 @@ INDENT = " " * 9  # as wide as "round 3  "
 
 RUNGS = {
     "tighten": "hold the policy closer to the reference",
+    "slow_down": "lower the learning rate",
     "label_more": "label more where members disagree",
     "refresh": "refresh the ensemble",
     "adversarial": "label the hacked answers for the replay",

@@ -281,6 +281,7 @@ def left_out(over: Oversight, action: Action) -> None:
 
 RUNGS: dict[str, Callable[[Oversight, Action], None]] = {
     "tighten": tighten,
+    "slow_down": left_out,
     "label_more": left_out,
     "refresh": refresh,
     "adversarial": adversarial,

@@ -1,0 +1,242 @@
+"""What each rung of the guard's ladder does to a run, and that a rung which does nothing is found out.
+
+The labeller likes the policy of round 1 and none that comes after it. So the run goes back to round 1 after rounds 2
+and 3, each time with remedies, and stops after round 4. Nothing but the guard asks for a refresh.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import nostalgic
+import small_run
+from holdfast.acting import RUNGS
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.cli.main import main
+from holdfast.guard.ladder import Action, Rung
+from holdfast.loop import OnlineLoop
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import Choice, Comparison, Label
+from holdfast.restoring import differences as parts_that_differ
+from small_run import events_of, rows_of
+
+ROUNDS, PER_ROUND, ADVERSARIAL = 5, 8, 16
+BETA_FACTOR, BUDGET_FACTOR, MORE_LABELS = 1.6, 0.8, 2.5
+MORE = 20  # 2.5 times the 8 comparisons of a round
+KL_SINCE = 0.4
+
+SETTINGS = {
+    "run__rounds": str(ROUNDS),
+    "preferences__per_round": str(PER_ROUND),
+    "preferences__candidates": "2",
+    "guard__mode": "act",
+    "guard__rollbacks": "2",
+    "guard__beta_factor": str(BETA_FACTOR),
+    "guard__budget_factor": str(BUDGET_FACTOR),
+    "guard__more_labels": str(MORE_LABELS),
+    "audit__pairs": "8",
+    "audit__suspicious_pairs": str(ADVERSARIAL),
+    "audit__budget": "500",
+    "refresh__every_rounds": "0",
+    "refresh__on_miscalibration": "false",
+    "gate__use": "false",
+    "kl__budget_per_1000_labels": "0.0",  # so that nothing but the guard moves the KL that is aimed at
+    "checkpoint__keep": "9",
+    "track__samples": "0",
+    "world__labeller": nostalgic.SPEC,
+}
+
+
+class Delighted:
+    """Prefers round 1's policy every time, which no modest claim foresees, and later likes everything alike."""
+
+    name = "delighted"
+
+    def __init__(self, seed: int) -> None:
+        pass
+
+    def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
+        return [Label(c.id, self.name, self.choose(c)) for c in comparisons]
+
+    def choose(self, c: Comparison) -> Choice:
+        liked = [side.provenance.policy_version == "round-0001" for side in (c.a, c.b)]
+        if c.a.provenance.round > 1 or liked[0] == liked[1]:
+            return Choice.TIE
+        return Choice.A if liked[0] else Choice.B
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is over: where it is, and what it told the shell."""
+
+    path: Path
+    code: int
+
+    def events(self, kind: str) -> dict[int, dict[str, Any]]:
+        """The events of a kind, of which a round has one at most, by round."""
+        found = events_of(self.path, kind)
+        by_round = {event["round"]: event for event in found}
+        assert len(by_round) == len(found)
+        return by_round
+
+    def rows(self, round: int) -> list[dict[str, Any]]:
+        return [row for row in rows_of(self.path / "metrics.jsonl") if row["round"] == round]
+
+    def labelled(self, part: str) -> list[str]:
+        """The ids of labelled comparisons that hold a part."""
+        with PreferenceStore.open(f"sqlite:///{self.path / 'run.db'}") as store:
+            return [item.comparison.id for item in store.labelled() if part in item.comparison.id]
+
+
+def run_to_its_end(runs: Path, **changes: str) -> Run:
+    code = main(small_run.run_arguments(runs, **{**SETTINGS, **changes}))
+    return Run(runs / small_run.NAME, code)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_to_its_end(tmp_path_factory.mktemp("guarded"))
+
+
+def held_closer(run: Run) -> bool:
+    before, after = run.rows(2)[0], run.rows(3)[0]
+    return bool(
+        after["control/beta"] == pytest.approx(BETA_FACTOR * before["control/beta"])
+        and after["control/kl_target"] == pytest.approx(BUDGET_FACTOR * before["control/kl_target"])
+    )
+
+
+def labels_more(run: Run) -> bool:
+    return bool(run.events("labels_collected")[4]["comparisons"] == MORE)
+
+
+def refreshes(run: Run) -> bool:
+    refresh = run.events("refresh").get(3)
+    return refresh is not None and refresh["reason"].startswith("the guard asked for it: ")
+
+
+def labels_hacked_answers(run: Run) -> bool:
+    return len(run.labelled("/adversarial-r0002")) == ADVERSARIAL
+
+
+def goes_back(run: Run) -> bool:
+    store = CheckpointStore(run.path / "checkpoints")
+    return set(parts_that_differ(store.load("round-0001"), store.load("round-0002"))) <= {"controller"}
+
+
+def stops(run: Run) -> bool:
+    return run.code == 3 and not run.rows(ROUNDS)
+
+
+# That the learning rate is lowered is for runs that break down, in `test_faults.py`.
+ELSEWHERE = {"slow_down"}
+EFFECTS: dict[Rung, Callable[[Run], bool]] = {
+    "tighten": held_closer,
+    "label_more": labels_more,
+    "refresh": refreshes,
+    "adversarial": labels_hacked_answers,
+    "rollback": goes_back,
+    "stop": stops,
+}
+
+
+def test_every_rung_has_an_effect_that_is_looked_for() -> None:
+    assert EFFECTS.keys() | ELSEWHERE == RUNGS.keys() == set(get_args(Rung))
+
+
+@pytest.mark.parametrize("rung", EFFECTS)
+def test_a_rung_that_does_nothing_is_found_out(
+    rung: Rung, guarded: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def nothing(loop: OnlineLoop, action: Action) -> None:
+        asked.append(action.rung)
+
+    monkeypatch.setitem(RUNGS, rung, nothing)
+    broken = run_to_its_end(tmp_path)
+    assert rung in asked
+    assert EFFECTS[rung](guarded)
+    assert not EFFECTS[rung](broken)
+
+
+def test_two_rollbacks_are_remedied_and_the_third_stops_the_run(guarded: Run) -> None:
+    done = [
+        (event["round"], event.get("rung", event["event"]))
+        for event in events_of(guarded.path)
+        if event["event"] in ("action", "rollback", "stopped", "run_finished")
+    ]
+    assert done == [
+        *((2, rung) for rung in ("adversarial", "rollback", "tighten", "refresh")),
+        *((3, rung) for rung in ("adversarial", "rollback", "tighten", "refresh", "label_more")),
+        *((4, rung) for rung in ("rollback", "tighten", "stopped")),
+    ]
+    rollbacks = guarded.events("rollback")
+    assert {event["to"] for event in rollbacks.values()} == {"round-0001"}
+    assert guarded.events("stopped")[4]["reason"] == f"2 rollbacks have not cured it: {rollbacks[4]['reason']}"
+    assert guarded.code == 3
+
+
+def test_the_second_return_to_a_checkpoint_tightens_twice_as_hard(guarded: Run) -> None:
+    good, once, twice = (guarded.rows(number)[0] for number in (2, 3, 4))
+    first, second, _ = (event for event in events_of(guarded.path, "action") if event["rung"] == "tighten")
+    for name, factor in (("beta", BETA_FACTOR), ("kl_target", BUDGET_FACTOR)):
+        checkpoint = good[f"control/{name}"]
+        assert first["before"][name] == second["before"][name] == checkpoint
+        assert first["after"][name] == once[f"control/{name}"] == pytest.approx(factor * checkpoint)
+        assert second["after"][name] == twice[f"control/{name}"] == pytest.approx(factor**2 * checkpoint)
+
+
+def test_more_labels_are_of_pairs_on_which_members_disagree(guarded: Run) -> None:
+    collected = {number: event["comparisons"] for number, event in guarded.events("labels_collected").items()}
+    assert collected == {2: PER_ROUND, 3: PER_ROUND, 4: MORE}
+    numbers = {number: [int(key[-5:]) for key in guarded.labelled(f"/r{number:04d}-")] for number in collected}
+    assert sorted(numbers[3]) == list(range(PER_ROUND)), "as they come"
+    assert len(numbers[4]) == MORE
+    assert MORE <= max(numbers[4]) < 2 * MORE, "out of twice as many candidates"
+
+
+def test_the_round_after_a_rollback_refreshes_for_the_reason_of_the_rollback(guarded: Run) -> None:
+    rollbacks = guarded.events("rollback")
+    reasons = {number: event["reason"] for number, event in guarded.events("refresh").items()}
+    assert reasons == {number + 1: f"the guard asked for it: {rollbacks[number]['reason']}" for number in (2, 3)}
+
+
+def test_what_the_guard_asked_for_is_asked_for_one_round(guarded: Run, tmp_path: Path) -> None:
+    """A run that stopped to ask goes on as it was held last, and nothing was asked of the round that comes next."""
+    path = tmp_path / small_run.NAME
+    shutil.copytree(guarded.path, path)
+    resumed = Run(path, main(["resume", str(path)]))
+    assert len(resumed.rows(ROUNDS)) == small_run.STEPS
+    assert resumed.rows(ROUNDS)[0]["control/kl_target"] == guarded.rows(4)[0]["control/kl_target"]
+    assert ROUNDS not in resumed.events("refresh")
+    assert resumed.events("labels_collected")[ROUNDS]["comparisons"] == PER_ROUND
+
+
+def test_a_refresh_comes_when_enough_kl_was_spent_since_the_last_one(tmp_path: Path) -> None:
+    run = run_to_its_end(tmp_path, guard__mode="off", refresh__kl_since=str(KL_SINCE))
+    since, due = 0.0, {}
+    for number in range(1, ROUNDS):
+        since += sum(row["objective/kl_step"] for row in run.rows(number))
+        if since >= KL_SINCE:
+            due[number + 1] = f"{since:.3g} nats of KL since the last refresh (set at {KL_SINCE:.3g})"
+            since = 0.0
+    assert 1 < len(due) < ROUNDS - 1, "too little KL to tell a part of it from all of it"
+    assert {number: event["reason"] for number, event in run.events("refresh").items()} == due
+
+
+def test_a_refresh_comes_when_people_contradict_the_claims(tmp_path: Path) -> None:
+    labeller = f"{__file__}:{Delighted.__name__}"
+    run = run_to_its_end(
+        tmp_path, guard__mode="advise", refresh__on_miscalibration="true", world__labeller=labeller, run__rounds="3"
+    )
+    wrong = {number: event["evidence"]["miscalibrated"] for number, event in run.events("verdict").items()}
+    assert wrong == {1: True, 2: False, 3: False}
+    reasons = {number: event["reason"] for number, event in run.events("refresh").items()}
+    assert reasons == {2: "an audit found the ensemble's claims wrong"}
