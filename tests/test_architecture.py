@@ -53,7 +53,7 @@ ORDER = [
     [("assembly",)],
     [("gathering",)],
     [("worlds",)],
-    [("loop", "overseeing", "acting", "obeying", "restoring")],
+    [("loop", "overseeing", "acting", "obeying", "restoring", "ending")],
     [("guarding",)],
     [("auditing",), ("probing",), ("starting", "smollm2")],
     [("best_of_n",), ("collecting",), ("refreshing",), ("dpo", "ppo"), ("sft",), ("rundir",)],

@@ -22,6 +22,7 @@ from holdfast.auditing import Auditing
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.collecting import Collecting
 from holdfast.config import Config
+from holdfast.control.averaging import Averaging
 from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
 from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
@@ -385,6 +386,7 @@ def build_loop(
         limit=KLLimit(config.kl.hard_limit or None),
         learning_rate=LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps, config.ppo.lr_decay, config.ppo.lr_floor),
         annealing=Annealing(config.ppo.lr_final, config.run.rounds * config.run.steps_per_round),
+        averaging=Averaging(config.run.rounds, config.run.average),
         plateau=Plateau(config.ppo.plateau_window, config.ppo.plateau_tolerance),
         triggers=RefreshTriggers(
             config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze,

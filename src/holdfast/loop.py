@@ -26,17 +26,20 @@ from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.collecting import Collecting
 from holdfast.config import Config
+from holdfast.control.averaging import Averaging
 from holdfast.control.kl import KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
+from holdfast.ending import take_mean
 from holdfast.errors import Interrupted
 from holdfast.guard.lines import event_line
 from holdfast.guarding import Guarding, Orders
 from holdfast.models.codec import Codec, plain_text
 from holdfast.models.policy import Policy
+from holdfast.models.sharding import whole_state
 from holdfast.obeying import Obeying, obey, stay_paused
 from holdfast.overseeing import begin_guard, keep_good, learn_known, see, watch_over
 from holdfast.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
@@ -108,6 +111,7 @@ class OnlineLoop:
     limit: KLLimit
     learning_rate: LearningRate
     annealing: Annealing
+    averaging: Averaging
     plateau: Plateau
     triggers: RefreshTriggers
     streams: Streams
@@ -162,11 +166,15 @@ class OnlineLoop:
                 self.collect()
                 self.refresh_if_due()
             self.steps()
+            if self.averaging.ends_in_mean(at.round):
+                take_mean(self)
             self.show_samples()
             self.event("round_finished", kl=self.ledger.reference, kl_round=self.ledger.round_total(at.round))
             self.commit_before_audit()
         name = f"round-{at.round:04d}"
         watch_over(self, name)
+        if self.averaging.wants(at.round):
+            self.averaging.add(whole_state(self.policy))
         at.round, at.step_in_round, at.audit_due = at.round + 1, 0, False
         self.commit(name)
         self.stop_if_asked()

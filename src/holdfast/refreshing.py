@@ -168,7 +168,8 @@ class Refreshing:
         self.versions.save(self.ensemble, refused=not decision.accept)
         outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
         was, now = quality(evidence)
-        taken = decision.accept or (self.gate.failed == "join" and self._join(before, questions, old, repeats))
+        joins = self.gate.failed == "join"
+        taken = decision.accept or (joins and self._join(before, questions, old, repeats))
         if taken:
             self.last_round, self.last_step, self.settled = round, step, False
         else:

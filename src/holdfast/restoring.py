@@ -1,9 +1,9 @@
 """Everything that moves in a run, as one snapshot: to resume from, and to roll back to.
 
 resume     all of it comes back, and the files are cut to match: the run goes on bit for bit
-rollback   policy, critic, optimiser, learning rate, KL controller, random streams, cursors, ensemble version and
-           replay watermark come back together; time goes on: counters, files, labels, the guard's memory, and
-           the ledger, which marks the steps as undone
+rollback   policy, critic, optimiser, learning rate, KL controller, mean of policies, random streams, cursors, ensemble
+           version and replay watermark come back together; time goes on: counters, files, labels, the guard's memory,
+           and the ledger, which marks the steps as undone
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def capture(loop: OnlineLoop) -> Snapshot:
     }
     if loop.ppo.critic is not None:
         tensors["critic"] = whole_state(loop.ppo.critic)
+    if averaged := loop.averaging.state():
+        tensors["average"] = averaged
     document: dict[str, Any] = {
         "position": asdict(loop.position),
         "cursor": loop.cursor.state(),
@@ -120,6 +122,7 @@ def _put_back(loop: OnlineLoop, snapshot: Snapshot) -> None:
     loop.controller.restore(document["controller"])
     loop.learning_rate.restore(document["learning_rate"])
     loop.plateau.restore(document["plateau"])
+    loop.averaging.restore(snapshot.tensors.get("average", {}))
     loop.refreshing.last_round = int(document["refresh"]["last_round"])
     loop.refreshing.last_step = int(document["refresh"]["last_step"])
     loop.refreshing.settled = bool(document["refresh"]["settled"])

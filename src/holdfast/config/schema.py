@@ -18,6 +18,7 @@ class RunConfig:
     seed: int = setting(0, "every random draw of the run follows from this number", low=0)
     rounds: int = setting(8, "rounds of collect, label, refresh, optimise", low=1)
     steps_per_round: int = setting(6, "PPO steps in a round", low=1)
+    average: int = setting(4, "the run ends with the mean of so many last policies, at most of half its rounds", low=1)
     optimiser: Literal["ppo", "dpo"] = setting(
         "ppo", "what moves the policy: PPO, or DPO on fresh pairs of its own answers that the ensemble judges"
     )

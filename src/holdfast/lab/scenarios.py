@@ -65,7 +65,7 @@ STANDS_STILL: tuple[str, ...] = (
     "preferences.per_round=0",
 )
 
-BARE: tuple[str, ...] = ("reward.members=1", "kl.controller=fixed", "kl.beta=0.05", *STANDS_STILL)
+BARE: tuple[str, ...] = ("reward.members=1", "kl.controller=fixed", "kl.beta=0.05", "run.average=1", *STANDS_STILL)
 
 # The best of `holdfast lab run tuning --seeds 1 --first-seed 0 --only verbosity --only rare_tokens`.
 TUNED_AGGREGATION, TUNED_BETA = "uncertainty", 0.2
