@@ -115,6 +115,11 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
         ({"event": "kl_limit"}, "KL went over its limit."),
         ({"event": "step_skipped", "reason": "loss was NaN"}, "Step skipped (loss was NaN)."),
         ({"event": "lr_decayed", "lr": 1.4e-5}, "Learning rate lowered to 1.4e-5."),
+        (
+            {"event": "averaged", "policies": 4, "kl": 3.25},
+            "The run ends with the mean of its last 4 policies, 3.25 nats from the reference.",
+        ),
+        ({"event": "averaged"}, "The run ends with the mean of its last policies."),
         ({"event": "sft_finished", "loss": None}, "Supervised fine-tuning finished."),
         (
             {"event": "second_opinions_missing", "comparisons": 3, "reason": "the endpoint cannot be reached."},

@@ -1,7 +1,7 @@
 """The guard's events in words, for a terminal and for the report: pure functions of the fields of an event.
 
 round_line   audit and verdict  ->  "round 3  healthy   people 68% vs reference (24 pairs), ...; ensemble claims 81%"
-event_line   a refusal, an action, a piece of advice, a rollback, a stop  ->  a line; None for every other event
+event_line   a refusal, an action, a piece of advice, a rollback, a stop, a mean of policies  ->  a line; None for others
 
 Events are read back from files too, so a field may be absent, null, or of another kind.
 """
@@ -139,6 +139,13 @@ def owner(fields: Fields) -> str:
     return f"{words} ({moved})" if moved else words
 
 
+def averaged(fields: Fields) -> str:
+    """What a run ends with."""
+    policies, kl = (number(fields.get(name)) for name in ("policies", "kl"))
+    words = f"the run ends with the mean of its last {'' if policies is None else f'{figure(policies)} '}policies"
+    return words if kl is None else f"{words}, {figure(kl)} nats from the reference"
+
+
 def advised(fields: Fields) -> str:
     """What the guard would have done."""
     return f"would {RUNGS.get(text(fields.get('rung')), text(fields.get('rung')) or 'act')}"
@@ -210,6 +217,7 @@ _LINES: dict[str, Callable[[int, Fields], str | None]] = {
     "action": lambda round, fields: f"{INDENT}{done(fields)}",
     "owner": lambda round, fields: because(f"{_at(round)}{owner(fields)}", fields.get("reason")),
     "advice": _advice_line,
+    "averaged": lambda round, fields: f"{_at(round)}{averaged(fields)}",
     "rollback": _rollback_line,
     "stopped": lambda round, fields: because(f"{_at(round)}STOPPED at the last good policy", fields.get("reason")),
 }

@@ -242,12 +242,6 @@ def _rollback(event: EventRow) -> str:
     return sentence(lines.because(words + (f", {lost}" if lost else ""), event.fields.get("reason")))
 
 
-def _averaged(event: EventRow) -> str:
-    policies, kl = event.number("policies"), event.number("kl")
-    words = f"The run ends with the mean of its last {'' if policies is None else f'{policies:g} '}policies"
-    return words + ("." if kl is None else f", {format_value(kl)} nats from the reference.")
-
-
 def _sft(event: EventRow) -> str:
     loss = event.number("loss")
     return "Supervised fine-tuning finished" + (f" with a loss of {format_value(loss)}." if loss is not None else ".")
@@ -282,7 +276,7 @@ _SENTENCES: dict[str, Callable[[EventRow], str]] = {
     "squeezing": lambda event: sentence(f"Squeezing: {lines.text(event.fields.get('sentence'))}"),
     "step_skipped": lambda event: f"Step skipped{_because(event)}.",
     "lr_decayed": _lr,
-    "averaged": _averaged,
+    "averaged": lambda event: sentence(lines.averaged(event.fields)),
     "round_finished": lambda event: f"Round finished{_details(event)}.",
     "interrupted": lambda event: f"Interrupted{_details(event)}.",
     "resumed": lambda event: f"Resumed{_details(event)}.",

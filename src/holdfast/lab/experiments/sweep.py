@@ -52,6 +52,7 @@ KNOBS: dict[str, Knob] = {
                "mean", "median", "worst", "uncertainty", "agreement"),
         values("audit", "fresh pairs a round against the reference, and as many against the last good policy",
                "audit.pairs", 0, 8, 24, 48),
+        values("average", "last policies whose mean a run ends with", "run.average", 1, 2, 4),
         values("noise", "share of labels that are wrong by chance", "world.label_noise", 0.0, 0.1, 0.2, 0.3),
     )
 }  # fmt: skip
