@@ -1,7 +1,7 @@
 """The guard's events in words, for a terminal and for the report: pure functions of the fields of an event.
 
 round_line   audit and verdict  ->  "round 3  healthy   people 68% vs reference (24 pairs), ...; ensemble claims 81%"
-event_line   a refusal, an action, a piece of advice, a rollback, a stop, a mean of policies  ->  a line; None for others
+event_line   a refusal, an action, advice, a rollback, a stop, a mean of policies  ->  a line; None for the rest
 
 Events are read back from files too, so a field may be absent, null, or of another kind.
 """
