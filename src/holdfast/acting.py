@@ -31,8 +31,7 @@ def tighten(loop: OnlineLoop, action: Action) -> None:
 def slow_down(loop: OnlineLoop, action: Action) -> None:
     """Lower the learning rate."""
     before = {"lr": loop.learning_rate.rate}
-    for _ in range(action.times):
-        loop.learning_rate.settle()
+    loop.learning_rate.slow_down(action.times)
     _written(loop, action, "the learning rate is lowered", before, {"lr": loop.learning_rate.rate})
 
 

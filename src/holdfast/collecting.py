@@ -67,6 +67,7 @@ class Collecting:
     config: PreferencesConfig
     cursor: Cursor
     after_people: Callable[[], None] = lambda: None  # when people have answered: how good are their labels?
+    returns: int = 0  # how often an owner took the run back; a round that was cut before asks other things after it
 
     def collect(
         self,
@@ -132,13 +133,17 @@ class Collecting:
                 self.response(side, n, Provenance(version, round, n))
                 for side, version in zip(sides, versions, strict=True)
             )
-            key = f"{self.key}/adversarial-r{round:04d}-{n:05d}"
+            key = f"{self.key}/adversarial-{self.mark(round)}-{n:05d}"
             # They belong to the next round, as the audit's do.
             candidates.append(Comparison(key, self.prompts[row], one, other, round + 1))
         margins_P = pair_margins(self.ensemble, [self._pair(c) for c in candidates]).mean(0)
         fooled = sorted(margins_P.argsort(descending=True, stable=True)[:count].tolist())
         # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
         return self.ask([candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)])
+
+    def mark(self, round: int) -> str:
+        """What ids of a round's comparisons have in common."""
+        return f"r{round:04d}.{self.returns}" if self.returns else f"r{round:04d}"
 
     @property
     def in_rounds(self) -> bool:
@@ -197,7 +202,7 @@ class Collecting:
 
         return [
             Comparison(
-                f"{self.key}/r{round:04d}-{n:05d}",
+                f"{self.key}/{self.mark(round)}-{n:05d}",
                 self.prompts[i],
                 self.response(a, n, origin),
                 self.response(b, n, origin),

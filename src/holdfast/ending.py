@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 
 def take_mean(loop: OnlineLoop) -> None:
-    """Put the mean in the policy's place before people are asked about it, and tell its KL to the reference."""
-    put_state(loop.policy, loop.averaging.mean_with(whole_state(loop.policy)))
+    """Put the mean in the policy's place before people are asked about it, and tell what it is like on a batch."""
+    averaging, policies = loop.averaging, loop.averaging.policies + 1
+    put_state(loop.policy, averaging.mean_with(whole_state(loop.policy)))
+    averaging.restore({})  # it is in the policy now
     rng = generator(loop.config.run.seed, "mean of policies")
     rows = torch.randint(len(loop.prompt_ids), (loop.config.ppo.batch,), generator=rng).tolist()
     rollout = loop.sample(loop.policy, [loop.prompt_ids[i] for i in rows], rng)
     temperature = loop.config.rollout.temperature
     reference_BT = response_values(loop.reference, rollout, loop.ppo.batches(rollout), temperature)
     kl_B = ((rollout.logprobs_BT - reference_BT) * rollout.mask_BT).sum(1)
-    loop.event("averaged", policies=loop.averaging.policies + 1, kl=float(kl_B.mean()))
+    scores_B, length = loop.rewarding.reward(rollout, rng).scores_B, sum(rollout.lengths) / len(rows)
+    loop.event("averaged", policies=policies, kl=float(kl_B.mean()), score=float(scores_B.mean()), length=length)

@@ -10,6 +10,7 @@ from holdfast.models.lora import lora_of, save_adapters
 from holdfast.preferences.formats import write_preferences
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
+from holdfast.report.undone import kept_curve
 from holdfast.reward.repeats import is_repeat
 from holdfast.rundir import RunDirectory, write_model_directory
 from holdfast.starting import checkpoint_policy
@@ -129,7 +130,7 @@ def figure_rows(data: RunData, step: int) -> str:
     ):
         known = [value for at, value in data.known(metric) if at <= step]
         if known:
-            rows.append(f"| {label} | {known[-1]:.2f} |")
+            rows.append(f"| {label} | {dict(kept_curve(data, metric)).get(step, known[-1]):.2f} |")
     gold = [value for at, value in data.gold_of("heldout") if at <= step]
     if gold:
         rows.append(f"| gold on held-out prompts | {gold[-1]:.2f} (reference {gold[0]:.2f}) |")

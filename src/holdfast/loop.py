@@ -251,11 +251,12 @@ class OnlineLoop:
             reason, guard.orders.refresh = guard.orders.refresh, ""
         if reason is None:
             return
+        was_in_use = self.rewarding.ensemble.version
         outcome = self.refreshing.refresh(at.round, at.step, self.streams)
         if outcome is None:
             self.event("refresh_skipped", reason=f"{reason}, but there are no new labels")
             return
-        if outcome.accepted:
+        if outcome.in_use != was_in_use:
             # Scores of two versions are not one curve, so the plateau test starts afresh.
             self.plateau.reset()
             learn_known(self)
@@ -283,6 +284,7 @@ class OnlineLoop:
         self.progress.advance()
         if at.skipped_in_a_row >= self.config.ppo.max_skipped:
             recover(self, f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason})")
+            learn_known(self)
             at.skipped_in_a_row = 0
 
     def report_step(

@@ -30,17 +30,20 @@ class Obeying:
     last: int = 0
     paused_by: str = ""
     audit_now: bool = False
+    returns: int = 0  # rollbacks carried out
     unsettled: list[tuple[int, Literal["done", "refused"], str]] = field(default_factory=list)
     poll_seconds: float = 1.0
 
     def state(self) -> dict[str, Any]:
-        return {"last": self.last, "paused_by": self.paused_by, "audit_now": self.audit_now}
+        known = ("last", "paused_by", "audit_now", "returns")
+        return {name: getattr(self, name) for name in known}
 
     def restore(self, state: dict[str, Any] | None) -> None:
         """A checkpoint from before there were requests knows of none."""
         self.last = int(state["last"]) if state else 0
         self.paused_by = str(state["paused_by"]) if state else ""
         self.audit_now = bool(state.get("audit_now", False)) if state else False
+        self.returns = int(state.get("returns", 0)) if state else 0
 
     def ends_round(self) -> bool:
         """Whether an audit has been asked for, which ends the round; asked once."""
@@ -125,6 +128,9 @@ def _rollback(loop: OnlineLoop, request: OwnerRequest) -> str:
     snapshot: Any = loop.checkpoints.load(name).documents["loop"]
     step = int(snapshot["position"]["step"])
     undone = roll_back(loop, name, step)
+    assert loop.obeying is not None
+    loop.obeying.returns += 1
+    loop.collecting.returns = loop.obeying.returns
     if loop.guarding is not None:
         loop.guarding.guard.after_rollback()
         learn_known(loop)

@@ -247,10 +247,10 @@ class Refreshing:
         return ensemble_accuracy(self.ensemble, self._held_out(None))
 
     def labelled_answers(self, comparisons: int, up_to_round: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Prompts and answers of labels that the version in use knows, evenly over the rounds; the same each time."""
+        """Prompts and answers of labels that the version in use knows, evenly over the rounds; always the same."""
         self.answered.update()
         known, _ = self.answered.old_and_fresh(up_to_round, self.last_round, self.ensemble.watermark)
-        chosen = self._pairs(draw_replay(known, comparisons, generator(0, "labelled answers", up_to_round)))
+        chosen = self._pairs(draw_replay(known, comparisons, generator(0, "labelled answers", self.ensemble.version)))
         return [p.prompt for p in chosen for _ in range(2)], [side for p in chosen for side in (p.a, p.b)]
 
     def _held_out(self, up_to_round: int | None) -> list[Pair]:

@@ -82,6 +82,7 @@ def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
         loop.guarding.restore(state, good.tensors["policy"])
     if loop.obeying is not None:
         loop.obeying.restore(document.get("obeying"))
+        loop.collecting.returns = loop.obeying.returns
     loop.tracker.rewind(document["offsets"])
     for observer in loop.observers:
         observer.rewind(loop.position.step)
@@ -134,7 +135,8 @@ GOES_ON = ("position", "guarding", "obeying", "watermark", "offsets")
 
 def differences(before: Snapshot, now: Snapshot) -> list[str]:
     """The parts of a run that are not bit for bit as a checkpoint has them, of those that a rollback brings back."""
-    found = [
+    found = [f"{group}/" for group in now.tensors.keys() - before.tensors.keys()]
+    found += [
         f"{group}/{name}"
         for group, tensors in before.tensors.items()
         if group != "ledger"

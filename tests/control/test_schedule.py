@@ -34,6 +34,15 @@ def test_settling_during_warm_up_scales_the_warm_up() -> None:
     assert rate.rate == pytest.approx(0.25)  # 2/4 of the way, times 0.5
 
 
+def test_slowing_down_halves_the_rate_below_the_floor_too_and_settling_does_not_bring_it_back() -> None:
+    schedule = LearningRate(1.0, 0, decay=0.5, floor=0.2)
+    schedule.settle()
+    schedule.slow_down(2)
+    assert schedule.rate == 0.125
+    schedule.settle()
+    assert schedule.rate == 0.125
+
+
 def test_state_round_trip_is_exact() -> None:
     rate = LearningRate(base=3e-4, warmup_steps=10, decay=0.7)
     for _ in range(5):

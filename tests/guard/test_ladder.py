@@ -80,6 +80,14 @@ def test_what_a_rollback_undoes_is_done_over_and_once_more_on_top() -> None:
     assert remedies(climb(ladder, "hacking", *hacks[2])) == {"tighten": 1}
 
 
+def test_what_a_watch_tightened_since_the_checkpoint_is_done_over_as_well() -> None:
+    ladder = Ladder(CONFIG)
+    for _ in range(4):
+        climb(ladder, "watch")  # refreshed, labelled more, held closer twice
+    assert remedies(climb(ladder, "hacking")) == {"tighten": 3}
+    assert remedies(climb(ladder, "hacking", anchor="round-0006")) == {"tighten": 1}
+
+
 def test_steps_that_are_not_numbers_slow_the_policy_down_and_leave_it_held_as_it_was() -> None:
     ladder = Ladder(GuardConfig(rollbacks=4))
     assert remedies(ladder.broken("not a number", "round-0002")) == {"slow_down": 1}

@@ -34,6 +34,16 @@ def test_the_result_of_a_good_run(tmp_path):
     )
 
 
+def test_a_run_that_ends_with_a_mean_of_policies_is_told_by_the_mean_s_figures_unless_it_was_taken_back(tmp_path):
+    metrics = [{"step": step, "objective/scores": step, "objective/kl": 2.0 * step} for step in (0, 1, 2)]
+    mean = {"step": 2, "event": "averaged", "policies": 3, "kl": 3.5, "score": 2.25}
+    ended = result(make_run(tmp_path, metrics=metrics, events=[mean]))
+    assert "Proxy rose from 0.00 to 2.25" in ended
+    assert "KL to reference ended at 3.50 nats" in ended
+    gone = {"step": 2, "event": "rollback", "step_from": 2, "step_to": 1}
+    assert "KL to reference ended at 2.00 nats" in result(make_run(tmp_path, metrics=metrics, events=[mean, gone]))
+
+
 def test_gold_that_falls_while_the_proxy_rises_is_named(tmp_path):
     # gold: peak 0.6 at step 2, end 0.2, so a fall of 0.4; the proxy rose from 1.0 at step 2 to 2.5
     run = make_run(
@@ -117,9 +127,9 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
         ({"event": "lr_decayed", "lr": 1.4e-5}, "Learning rate lowered to 1.4e-5."),
         (
             {"event": "averaged", "policies": 4, "kl": 3.25},
-            "The run ends with the mean of its last 4 policies, 3.25 nats from the reference.",
+            "The policy is now the mean of the last 4 rounds' policies, 3.25 nats from the reference.",
         ),
-        ({"event": "averaged"}, "The run ends with the mean of its last policies."),
+        ({"event": "averaged"}, "The policy is now the mean of the last rounds' policies."),
         ({"event": "sft_finished", "loss": None}, "Supervised fine-tuning finished."),
         (
             {"event": "second_opinions_missing", "comparisons": 3, "reason": "the endpoint cannot be reached."},

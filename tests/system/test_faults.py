@@ -73,7 +73,7 @@ def test_a_guarded_run_goes_back_and_on_with_a_lower_learning_rate(
 ) -> None:
     """Of twelve steps in two rounds three in a row are bad, twice; the policy of before is good both times."""
     rounds = {**STILL, "guard__mode": "act", "run__rounds": "2", "run__steps_per_round": "6", "audit__pairs": "0"}
-    rounds |= {"audit__suspicious_pairs": "0", "ppo__plateau_window": "20", "ppo__lr_decay": "0.5"}
+    rounds |= {"audit__suspicious_pairs": "0", "ppo__plateau_window": "20"}
     batches = 4  # of the reference, for the baselines
     with monkeypatch.context() as patch:
         for first in (batches + 2, batches + 6):

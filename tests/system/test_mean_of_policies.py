@@ -10,9 +10,10 @@ import torch
 from processes import Point, resume, run_until
 from torch import Tensor
 
-import nostalgic
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.cli.main import main
+from holdfast.control.averaging import COUNT
 from small_run import differences, events_of, result_of
 
 # Neither guard nor samples, so that the last round of one run is the last round of the other but for its end.
@@ -39,15 +40,17 @@ def test_it_is_the_mean_of_the_rounds_last_policies(tmp_path: Path) -> None:
 
 
 def test_what_a_rollback_takes_back_is_not_in_it(tmp_path: Path) -> None:
-    """Rounds 2 and 3 are taken back to round 1, so the mean is of that policy and of round 4's."""
-    nostalgia = {"world__labeller": nostalgic.SPEC, "run__rounds": "4", "run__average": "2", "checkpoint__keep": "9"}
-    nostalgia |= {"guard__mode": "act", "audit__pairs": "12", "audit__suspicious_pairs": "24", "audit__budget": "500"}
-    run = small_run.run(tmp_path, **nostalgia)
-    gone = [event["round"] for event in events_of(run, "rollback")]
-    assert gone[:2] == [2, 3]
-    snapshot = CheckpointStore(run / "checkpoints").load("round-0003")
-    averaged, good = snapshot.tensors["average"], weights(run, 1)
+    """Rounds 4, 5 and 6 would be in the mean; in round 6 the run is taken back to round 4."""
+    longer = {**PLAIN, "run__rounds": "6", "run__average": "3"}
+    run = run_until(tmp_path, Point("holdfast.loop:take_mean"), **longer)
+    assert int(CheckpointStore(run / "checkpoints").load("round-0005").tensors["average"][COUNT]) == 2
+    assert main(["rollback", str(run), "round-0004"]) == 0
+    resume(run)
+    averaged, good = CheckpointStore(run / "checkpoints").load("round-0005").tensors["average"], weights(run, 4)
+    assert int(averaged[COUNT]) == 1
     torch.testing.assert_close({name: averaged[name] for name in good}, good, rtol=0, atol=0)
+    assert [event["policies"] for event in events_of(run, "averaged")] == [2]
+    assert "average" not in CheckpointStore(run / "checkpoints").load("round-0006").tensors
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -34,7 +34,7 @@ from holdfast.report.data import read_run
 from holdfast.report.page import write_report
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.text import counted, visible
-from holdfast.report.undone import kept_gold, undone
+from holdfast.report.undone import kept_curve, kept_gold
 from holdfast.reward.ensemble import VersionStore
 from holdfast.rundir import RunDirectory, refuse_occupied
 from holdfast.stages.dpo_run import assemble_dpo, check_dpo
@@ -310,7 +310,7 @@ def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
 def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
     """The figures that matter, before and after, and what the guard came to."""
     data = read_run(run.path)
-    guard, gone = summary(data), undone(data)
+    guard = summary(data)
     figures: dict[str, dict[str, float]] = {}
     for label, metric in (
         ("proxy (ensemble score)", "objective/scores"),
@@ -320,7 +320,7 @@ def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
         ("right about held-out pairs", "rewards/heldout_accuracies"),
     ):
         # Where all was undone, what was undone is still better than nothing to see.
-        if known := gone.kept(data.known(metric)) or data.known(metric):
+        if known := kept_curve(data, metric) or data.known(metric):
             figures[label] = {"start": known[0][1], "end": known[-1][1]}
     if heldout := kept_gold(data, "heldout"):
         figures["gold on held-out prompts"] = {"start": heldout[0][1], "end": heldout[-1][1]}

@@ -15,7 +15,7 @@ class LearningRate:
         rate = base * min(1, (step + 1) / warmup_steps) * max(floor, decay ^ times settled)
 
     An online run has no known end to decay towards; what it has is a reward that stops rising. The loop feeds
-    its reward to a `Plateau` and calls `settle` when that has settled.
+    its reward to a `Plateau` and calls `settle` when that has settled. `slow_down` halves the rate for good.
     """
 
     def __init__(self, base: float, warmup_steps: int, decay: float = 0.5, floor: float = 0.1) -> None:
@@ -42,7 +42,11 @@ class LearningRate:
 
     def settle(self) -> None:
         """The policy has settled: cut the rate by `decay`, not below `floor` times the base."""
-        self._factor = max(self._floor, self._factor * self._decay)
+        self._factor = min(self._factor, max(self._floor, self._factor * self._decay))
+
+    def slow_down(self, times: int) -> None:
+        """Steps came out as no numbers: halve the rate, so many times, whatever the floor."""
+        self._factor *= 0.5**times
 
     def state(self) -> State:
         return {"kind": "learning_rate", "step": self._step, "factor": self._factor}

@@ -44,9 +44,9 @@ class Ladder:
         self._tightened = 0  # how often a watch had the policy held closer
         self._signature = ""  # what the last hack looked like
         self._times = 0  # how often it came in a row
-        self._anchor = ""  # where the last rollback went
-        self._held = 0  # how often a policy that began there was found hacking
-        self._slowed = 0  # how often one broke down
+        self._anchor = ""  # the last good checkpoint when a remedy was last applied
+        self._held = 0  # how often the policy was held closer since that checkpoint
+        self._slowed = 0  # how often its learning rate was lowered
         self.rollbacks = 0
 
     def climb(self, verdict: Verdict, anchor: str) -> list[Action]:
@@ -58,10 +58,10 @@ class Ladder:
             self._watched = max(0, self._watched - 1)
             return []
         if verdict.level == "watch":
-            return self._watch(verdict)
+            return self._watch(verdict, anchor)
         return self._hacking(verdict, anchor)
 
-    def _watch(self, verdict: Verdict) -> list[Action]:
+    def _watch(self, verdict: Verdict, anchor: str) -> list[Action]:
         rung = WATCH_RUNGS[self._watched]
         self._watched = min(self._watched + 1, len(WATCH_RUNGS) - 1)
         if rung == "tighten":
@@ -69,6 +69,8 @@ class Ladder:
                 rung = WATCH_RUNGS[0]
             else:
                 self._tightened += 1
+                self._begin_at(anchor)
+                self._held += 1
         return [Action(rung, verdict.sentence)]
 
     def _hacking(self, verdict: Verdict, anchor: str) -> list[Action]:
@@ -93,12 +95,16 @@ class Ladder:
 
     def _attempt(self, anchor: str, held: int = 0, slowed: int = 0) -> bool:
         """Take one of the rollbacks, with a remedy more for who begins at that checkpoint; whether one was left."""
-        if anchor != self._anchor:
-            self._anchor, self._held, self._slowed = anchor, 0, 0
+        self._begin_at(anchor)
         if self.rollbacks >= self._config.rollbacks:
             return False
         self.rollbacks, self._held, self._slowed = self.rollbacks + 1, self._held + held, self._slowed + slowed
         return True
+
+    def _begin_at(self, anchor: str) -> None:
+        """Remedies are in the checkpoint that is made after them, so for a new one they are counted anew."""
+        if anchor != self._anchor:
+            self._anchor, self._held, self._slowed = anchor, 0, 0
 
     def _return(self, reason: str) -> list[Action]:
         """A rollback. It undoes the remedies since the checkpoint too, so they are done over with the new one."""

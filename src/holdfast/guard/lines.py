@@ -140,9 +140,11 @@ def owner(fields: Fields) -> str:
 
 
 def averaged(fields: Fields) -> str:
-    """What a run ends with."""
+    """What the last round's policy is made of."""
     policies, kl = (number(fields.get(name)) for name in ("policies", "kl"))
-    words = f"the run ends with the mean of its last {'' if policies is None else f'{figure(policies)} '}policies"
+    words = (
+        f"the policy is now the mean of the last {'' if policies is None else f'{figure(policies)} '}rounds' policies"
+    )
     return words if kl is None else f"{words}, {figure(kl)} nats from the reference"
 
 

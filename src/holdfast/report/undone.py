@@ -52,6 +52,20 @@ def _merged(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(merged)
 
 
+# What the event of a mean of policies calls the metrics that it was measured by.
+OF_THE_MEAN = {"objective/scores": "score", "objective/kl": "kl", "response/length_mean": "length"}
+
+
+def kept_curve(run: RunData, metric: str) -> Curve:
+    """A metric on the line that was kept; at its end that of the mean of the last policies, if the run ended so."""
+    curve = undone(run).kept(run.known(metric))
+    mean = next((event for event in reversed(run.events) if event.kind == "averaged"), None)
+    if mean is None or not curve or curve[-1][0] != mean.step:
+        return curve
+    value = mean.number(OF_THE_MEAN.get(metric, ""))
+    return curve if value is None else [*curve[:-1], (curve[-1][0], value)]
+
+
 def kept_gold(run: RunData, split: str) -> Curve:
     """Gold of a split on the line that was kept. Right after a rollback held-out gold is the older policy's."""
     gone = undone(run)

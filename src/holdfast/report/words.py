@@ -8,7 +8,7 @@ from holdfast.report.data import RunData
 from holdfast.report.events import is_refused, refresh_events, refused_events
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.text import counted
-from holdfast.report.undone import Curve, kept_gold, undone
+from holdfast.report.undone import Curve, kept_curve, kept_gold, undone
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def status(run: RunData) -> str:
 
 def result(run: RunData) -> str:
     """The result of the run in a few plain sentences."""
-    proxy = undone(run).kept(run.known("objective/scores"))
+    proxy = kept_curve(run, "objective/scores")
     label, gold = gold_curve(run)
     moves = []
     if proxy:
@@ -105,8 +105,7 @@ def _has_no_ensemble(run: RunData) -> bool:
 
 
 def _kl(run: RunData) -> str:
-    gone = undone(run)
-    kl, budget = gone.kept(run.known("objective/kl")), gone.kept(run.known("control/kl_target"))
+    kl, budget = kept_curve(run, "objective/kl"), kept_curve(run, "control/kl_target")
     if not kl:
         return ""
     end = f"KL to reference {'ended at' if len(kl) > 1 else 'was'} {format_value(kl[-1][1])} nats"
@@ -124,7 +123,7 @@ def tiles(run: RunData) -> list[Tile]:
     found = [
         *_guard_tiles(summary(run)),
         _steps_tile(run),
-        _curve_tile("Proxy score", undone(run).kept(run.known("objective/scores"))),
+        _curve_tile("Proxy score", kept_curve(run, "objective/scores")),
         _curve_tile("Gold, " + gold_curve(run)[0], gold_curve(run)[1]),
         _kl_tile(run),
         _refresh_tile(run),
@@ -190,8 +189,7 @@ def _curve_tile(label: str, curve: Curve) -> Tile | None:
 
 
 def _kl_tile(run: RunData) -> Tile | None:
-    gone = undone(run)
-    kl, budget = gone.kept(run.known("objective/kl")), gone.kept(run.known("control/kl_target"))
+    kl, budget = kept_curve(run, "objective/kl"), kept_curve(run, "control/kl_target")
     if not kl:
         return None
     note = f"nats of a budget of {format_setting(budget[-1][1])}" if budget else "nats"

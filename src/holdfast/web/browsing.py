@@ -123,6 +123,8 @@ def answers(
 ) -> Response:
     """The comparisons that a round's audit, labels or remedy was about, with what people said."""
     stem = {"audit": "audit-r", "training": "r", "adversarial": "adversarial-r"}[kind]
-    ids = site.store.ids_with(f"{site.run.key}/{stem}{round:04d}-", MOST_PAIRS)
+    # After an owner's rollback the round is followed by how many there were.
+    starts = [f"{site.run.key}/{stem}{round:04d}{mark}" for mark in ("-", ".")]
+    ids = [key for start in starts for key in site.store.ids_with(start, MOST_PAIRS)][:MOST_PAIRS]
     items = [asked_of(item) for item in site.store.labelled_among(ids)]
     return page(request, "answers.html", visitor, items=items, round=round, kind=kind, asked=len(ids))

@@ -11,7 +11,8 @@ from holdfast.lab.statistics import LEAST_RISE, fallen, onset, share
 from holdfast.lab.trial import Trial, by_round
 from holdfast.report.charts import ChartSpec, Series
 
-WATCHED = "guard.mode=advise"
+# Each round is judged for itself; a mean at the end would hide that the last ones had fallen.
+WATCHED = ("guard.mode=advise", "run.average=1")
 
 
 def healthy(trial: Trial) -> bool:
@@ -111,10 +112,10 @@ EXPERIMENT = Experiment(
     question="How often is a run called hacking in which nothing is wrong?",
     scenarios=(PLAIN,),
     arms=(
-        Arm("default", (WATCHED,), "the defaults, watched"),
-        Arm("beta 0.1", (WATCHED, "kl.controller=fixed", "kl.beta=0.1"), "another way of holding KL"),
-        Arm("worst case", (WATCHED, "reward.aggregation=worst"), "another way of aggregating"),
-        Arm("refresh every 2", (WATCHED, "refresh.every_rounds=2"), "fewer refreshes"),
+        Arm("default", WATCHED, "the defaults, watched"),
+        Arm("beta 0.1", (*WATCHED, "kl.controller=fixed", "kl.beta=0.1"), "another way of holding KL"),
+        Arm("worst case", (*WATCHED, "reward.aggregation=worst"), "another way of aggregating"),
+        Arm("refresh every 2", (*WATCHED, "refresh.every_rounds=2"), "fewer refreshes"),
     ),
     analyse=analyse,
     tables=tables,

@@ -22,7 +22,7 @@ UNGUARDED = "guard.mode=off"
 
 
 def often(steps: int, usual: Config) -> tuple[str, ...]:
-    """Rounds of so many steps: as many steps and fresh labels in all as usual, and a flaw comes at the same step."""
+    """Rounds of so many steps. Steps, fresh labels, the step of a flaw and the mean at the end are as usual."""
     was = usual.run
     rounds = was.rounds * was.steps_per_round // steps
     # Nothing is collected in the first round.
@@ -30,7 +30,7 @@ def often(steps: int, usual: Config) -> tuple[str, ...]:
     onset = (usual.flaw.onset - 1) * was.steps_per_round // steps + 1
     return (
         f"run.rounds={rounds}", f"run.steps_per_round={steps}", f"preferences.per_round={labels}",
-        f"flaw.onset={onset}",
+        f"flaw.onset={onset}", f"run.average={was.average * was.steps_per_round // steps}",
     )  # fmt: skip
 
 
