@@ -13,6 +13,7 @@ import pytest
 
 import small_run
 from holdfast.errors import HoldfastError
+from holdfast.lab.beginnings import beginning_key
 from holdfast.lab.references import reference_key
 from holdfast.lab.trial import TRIAL_FILE, Job, ended, read_trial, run_trial, summary
 from holdfast.loop import OnlineLoop
@@ -105,6 +106,51 @@ def test_arms_of_a_seed_are_paired(one: Job, place: Path) -> None:
     assert len(labelled[0]) == 24
     assert labelled[0] == labelled[1]
     assert len(list((place / "references").iterdir())) == 1
+
+
+def test_arms_that_begin_alike_share_a_beginning_that_each_would_have_come_to_itself(one: Job, place: Path) -> None:
+    run_trial(one)
+    settings = (
+        "reward.aggregation=worst",
+        "flaw.name=verbosity",
+        "flaw.where=reward",
+        "flaw.onset=1",
+        "gate.repeats=4",
+    )
+    shared, alone = job(place / "shared", *settings), job(place / "by-itself", *settings, references=None)
+    for made in (shared, alone):
+        run_trial(made)
+    assert small_run.differences(small_run.result_of(shared.path), small_run.result_of(alone.path)) == []
+    told = [[event["event"] for event in small_run.events_of(made.path)] for made in (shared, alone)]
+    assert told[0] == [kind for kind in told[1] if kind != "sft_finished"]
+    assert beginning_key(one.config(), KEY) == beginning_key(shared.config(), KEY)
+    assert len(list((place / "references").glob(f"*/beginnings/{beginning_key(one.config(), KEY)}"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ("kl.beta=0.5", True),
+        ("reward.aggregation=mean", True),
+        ("guard.mode=act", True),
+        ("flaw.name=verbosity", True),
+        ("reward.members=3", False),
+        ("reward.initial_comparisons=30", False),
+        ("world.label_noise=0.3", False),
+        ("rollout.temperature=0.9", False),
+        (("flaw.name=verbosity", "flaw.where=labels"), False),
+    ],
+)
+def test_a_beginning_follows_from_what_its_labels_and_its_training_follow_from(
+    change: str | tuple[str, ...], same: bool, tmp_path: Path
+) -> None:
+    changes = (change,) if isinstance(change, str) else change
+    plain, changed = (job(tmp_path / "t", *more).config() for more in ((), changes))
+    assert (beginning_key(plain, KEY) == beginning_key(changed, KEY)) is same
+    assert beginning_key(plain, KEY) != beginning_key(plain, f"{KEY}-again")
+
+
+KEY = f"concierge-{SEED}"
 
 
 def test_the_same_arm_again_has_other_labels_and_the_same_reference(one: Job, place: Path) -> None:

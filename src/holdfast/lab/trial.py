@@ -22,6 +22,7 @@ from holdfast.config import Config, load_config
 from holdfast.errors import HoldfastError
 from holdfast.gathering import Ingredients, gather
 from holdfast.lab.asking import liked
+from holdfast.lab.beginnings import copy_beginning, is_shared, shared_beginning
 from holdfast.lab.judging import judge_refreshes
 from holdfast.lab.mislabelling import HONEST, mislabelled
 from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, answers_by_round, gold_of
@@ -141,6 +142,8 @@ def run_trial(job: Job) -> Trial:
         with RunLock(run.path):
             if home is not None:
                 copy_reference(home, run)
+                if is_shared(config, task):
+                    copy_beginning(shared_beginning(config, task, home, run.key), run)
             _work(job, config, run, task, gold)
     _refuse_other_settings(job, config)
     if not job.keep_weights:
