@@ -322,6 +322,7 @@ def _stopped_deed(event: EventRow, said: str) -> list[Deed]:
 
 _DEEDS: dict[str, Callable[[EventRow, str], list[Deed]]] = {
     "refresh": _refresh_deed,
+    "averaged": lambda event, said: [Deed(sentence(lines.averaged(event.fields)), "main")],
     "audit": lambda event, said: [],
     "verdict": _verdict_deed,
     "action": lambda event, said: [Deed(sentence(lines.done(event.fields)), "main")],

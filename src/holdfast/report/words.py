@@ -218,8 +218,7 @@ def _accuracy_tile(run: RunData) -> Tile | None:
 
 
 def _answers_tile(run: RunData) -> Tile | None:
-    gone = undone(run)
-    length, unfinished = gone.kept(run.known("response/length_mean")), gone.kept(run.known("response/unfinished"))
+    length, unfinished = kept_curve(run, "response/length_mean"), kept_curve(run, "response/unfinished")
     if not length:
         return None
     note = f"tokens, from {format_value(length[0][1])}"
