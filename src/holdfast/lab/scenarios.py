@@ -67,8 +67,8 @@ STANDS_STILL: tuple[str, ...] = (
 
 BARE: tuple[str, ...] = ("reward.members=1", "kl.controller=fixed", "kl.beta=0.05", "run.average=1", *STANDS_STILL)
 
-# The best of `holdfast lab run tuning --seeds 1 --first-seed 0 --only verbosity --only rare_tokens`.
-TUNED_AGGREGATION, TUNED_BETA = "uncertainty", 0.2
+# The best of `holdfast lab run tuning --seeds 2 --first-seed 10`.
+TUNED_AGGREGATION, TUNED_BETA = "worst", 0.4
 
 TUNED: tuple[str, ...] = (
     f"reward.aggregation={TUNED_AGGREGATION}",
