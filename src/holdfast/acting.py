@@ -41,7 +41,8 @@ def label_more(loop: OnlineLoop, action: Action) -> None:
     before = {"label_more": orders.label_more}
     if loop.collecting.in_rounds:
         orders.label_more = max(orders.label_more, loop.config.guard.more_labels)
-        words = "more labels in the next round, where members disagree"
+        several = len(loop.rewarding.ensemble.members) > 1
+        words = "more labels in the next round" + (", where members disagree" if several else "")
     else:
         words = "more labels were wanted, and nobody labels in the rounds of this run"
     _written(loop, action, words, before, {"label_more": orders.label_more})

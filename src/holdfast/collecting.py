@@ -37,6 +37,9 @@ from holdfast.rollout.sampler import Rollout
 Answering = TypeVar("Answering")
 Sample = Callable[[Answering, list[list[int]], torch.Generator], Rollout]
 
+# The stream that rounds draw their comparisons from.
+COLLECT = "collect"
+
 
 @dataclass(frozen=True)
 class Voices(Generic[Answering]):
@@ -80,19 +83,20 @@ class Collecting:
     ) -> int:
         """A round's comparisons from the current policy; returns how many were labelled.
 
-        With `more` above 1 so many times as many, and those on which the members disagree. `repeats` are asked with
+        With `more` above 1 so many times as many, and those on which members disagree. `repeats` are asked with
         them, and not counted.
         """
         if not self.in_rounds:
             return 0
         count = math.ceil(more * self.config.per_round)
-        choosy = self.config.selection == "disagreement" or more > 1.0
+        # One member alone cannot disagree: then there are only more of them.
+        choosy = self.config.selection == "disagreement" or (more > 1.0 and len(self.ensemble.members) > 1)
         rows = self.cursor.take(count * (self.config.candidates if choosy else 1))
-        candidates = self._candidates(round, rows, policy, sample, streams["collect"])
+        candidates = self._candidates(round, rows, policy, sample, streams[COLLECT])
         if choosy:
             chosen = select_disagreement(pair_margins(self.ensemble, [self._pair(c) for c in candidates]), count)
         else:
-            chosen = select_random(len(candidates), count, streams["collect"])
+            chosen = select_random(len(candidates), count, streams[COLLECT])
         asked = [candidates[i] for i in chosen]
         self.ask([*asked, *repeats])
         return len(self.store.answered([c.id for c in asked]))

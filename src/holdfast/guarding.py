@@ -20,7 +20,7 @@ import torch
 from holdfast.auditing import Auditing, Opponent
 from holdfast.collecting import Voices
 from holdfast.config.schema import AuditConfig, GuardConfig
-from holdfast.guard.audit import AuditPair
+from holdfast.guard.audit import Against, AuditPair
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Action, Ladder
 from holdfast.guard.verdict import Verdict
@@ -150,17 +150,22 @@ class Guarding(Generic[Player]):
         In a run in which people never answer there is nothing to go by but the signals. In one in which they do, a
         policy that nobody was asked about takes nobody's place.
         """
-        rate = win_rate(pairs, "anchor" if self.good.round else "reference")
+        rate = win_rate(pairs, self._last_good)
         if rate is None:
             return verdict.level == "healthy" and not self.guard.heard
         return verdict.level != "hacking" and rate >= 0.5
+
+    @property
+    def _last_good(self) -> Against:
+        """The opponent that the last good policy is; before any round was good, that is the reference."""
+        return "anchor" if self.good.round else "reference"
 
     def prefers_anchor(self, pairs: Sequence[AuditPair]) -> bool:
         """Whether people like the last good policy better than the present one, by this round's answers.
 
         By more than one standard error: where they like both alike, the one that has learnt from more labels stays.
         """
-        won = [pair.policy_won for pair in pairs if pair.against == "anchor"]
+        won = [pair.policy_won for pair in pairs if pair.against == self._last_good]
         return len(won) - 2 * sum(won) > math.sqrt(len(won))
 
     def advance(self, name: str, round: int, step: int, policy: Player) -> None:

@@ -143,6 +143,20 @@ def _rollback(loop: OnlineLoop, request: OwnerRequest) -> str:
     return f"rolled back to {name}"
 
 
+def _reward(loop: OnlineLoop, request: OwnerRequest) -> str:
+    """An earlier version of the ensemble scores from here on; policy and labels stay as they are."""
+    version, ensemble = int(request.arguments["version"]), loop.rewarding.ensemble
+    if version == ensemble.version:
+        raise HoldfastError(f"version {version} of the ensemble is in use already.")
+    before = {"version": ensemble.version}
+    loop.refreshing.return_to(version, loop.ledger)
+    # Scores of two versions are not one curve.
+    loop.plateau.reset()
+    learn_known(loop)
+    words = f"went back to version {version} of the ensemble"
+    return _written(loop, request, words, before, {"version": ensemble.version})
+
+
 def _beta(loop: OnlineLoop, request: OwnerRequest) -> str:
     value, before = float(request.arguments["value"]), loop.controller.beta
     if before == 0.0:
@@ -166,6 +180,7 @@ _ACTIONS: dict[Action, Callable[[OnlineLoop, OwnerRequest], str]] = {
     "resume": _resume,
     "audit": _audit,
     "rollback": _rollback,
+    "reward": _reward,
     "beta": _beta,
     "budget": _budget,
 }

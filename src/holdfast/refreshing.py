@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from holdfast.config.schema import GateConfig, RefreshConfig, RewardConfig
+from holdfast.control.ledger import KLLedger
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.preferences.store import PreferenceStore
@@ -175,6 +176,15 @@ class Refreshing:
         else:
             self.ensemble.take(before)
         return replace(outcome, in_use=self.ensemble.version, before=was, after=now)
+
+    def return_to(self, version: int, ledger: KLLedger) -> None:
+        """Use an earlier version again. What was labelled since it was made is new to it, and trains the next one."""
+        self.versions.check_used(version)
+        self.versions.load_into(self.ensemble, version)
+        # The first one counts as round 1's, also where it was given and made in a round of another run.
+        first = version == self.versions.numbers()[0]
+        self.last_round = 1 if first else self.ensemble.round
+        self.last_step, self.settled = ledger.last_step_before(self.last_round), False
 
     def material(self, up_to_round: int, streams: Streams) -> Material | None:
         """What a refresh in a round trains on and is measured on; None where nothing is new."""

@@ -1,9 +1,9 @@
 """Everything that moves in a run, as one snapshot: to resume from, and to roll back to.
 
 resume     all of it comes back, and the files are cut to match: the run goes on bit for bit
-rollback   policy, critic, optimiser, learning rate, KL controller, mean of policies, random streams, cursors, ensemble
-           version and replay watermark come back together; time goes on: counters, files, labels, the guard's memory,
-           and the ledger, which marks the steps as undone
+rollback   policy, critic, optimiser, learning rate, KL controller, mean of policies, random streams, cursor, ensemble
+           version and replay watermark come back together; time goes on: counters, files, labels and the draws of what
+           is labelled, the guard's memory, and the ledger, which marks the steps as undone
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.collecting import COLLECT
 from holdfast.errors import HoldfastError
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.processes import PROCESSES
@@ -96,8 +97,13 @@ def roll_back(loop: OnlineLoop, name: str, step: int) -> float:
     """
     snapshot = loop.checkpoints.load(name)
     loop.check_restorable(snapshot)
-    undone = loop.ledger.undone
+    undone, drawn = loop.ledger.undone, loop.collecting.cursor.state()
+    stream = loop.streams[COLLECT].get_state()
     _put_back(loop, snapshot)
+    # What is labelled next is drawn on from here. From the checkpoint on, the same policy would give the same answers
+    # to the same prompts once more: labels spent twice, and comparisons that train beside copies that must not.
+    loop.collecting.cursor.restore(drawn)
+    loop.streams[COLLECT].set_state(stream)
     loop.ledger.undo_to(step)
     if different := differences(snapshot, capture(loop)):
         raise HoldfastError(
@@ -129,8 +135,8 @@ def _put_back(loop: OnlineLoop, snapshot: Snapshot) -> None:
     loop.refreshing.settled = bool(document["refresh"]["settled"])
 
 
-# What a rollback leaves alone: time, files, labels, and the guard's own memory.
-GOES_ON = ("position", "guarding", "obeying", "watermark", "offsets")
+# What a rollback leaves alone: time, files, labels and what draws them, and the guard's own memory.
+GOES_ON = ("position", "collecting", "guarding", "obeying", "watermark", "offsets", f"streams/{COLLECT}")
 
 
 def differences(before: Snapshot, now: Snapshot) -> list[str]:
@@ -141,6 +147,7 @@ def differences(before: Snapshot, now: Snapshot) -> list[str]:
         for group, tensors in before.tensors.items()
         if group != "ledger"
         for name, tensor in tensors.items()
+        if f"{group}/{name}" not in GOES_ON
         if name not in now.tensors[group] or not torch.equal(tensor, now.tensors[group][name].cpu())
     ]
     then: Any = before.documents["loop"]

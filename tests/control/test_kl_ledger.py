@@ -58,6 +58,15 @@ def test_a_rollback_undoes_but_does_not_forget() -> None:
     assert ledger.position == pytest.approx(0.35)
 
 
+def test_the_last_step_before_a_round_counts_undone_ones() -> None:
+    ledger = KLLedger()
+    for step, round in ((1, 1), (2, 1), (3, 2), (4, 2)):
+        ledger.record(step, round, 0.5, 1.0)
+    ledger.undo_to(2)
+    ledger.record(5, 3, 0.5, 1.0)
+    assert [ledger.last_step_before(round) for round in (1, 2, 3, 4)] == [0, 2, 4, 5]
+
+
 def test_a_rollback_of_a_rollback() -> None:
     ledger = _ledger()
     ledger.undo_to(3)

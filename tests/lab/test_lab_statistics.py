@@ -84,6 +84,6 @@ def test_the_onset_is_where_a_fall_that_lasts_begins(heldout: list[float], began
 
 
 def test_a_run_keeps_its_peak_within_a_tenth_of_the_rise() -> None:
-    assert kept_its_peak([0.0, 1.0, 0.5], 0.9)
-    assert not kept_its_peak([0.0, 1.0, 0.5], 0.89)
-    assert kept_its_peak([0.0, 0.5], 0.6)
+    assert kept_its_peak(0.0, 1.0, 0.9)
+    assert not kept_its_peak(0.0, 1.0, 0.89)
+    assert kept_its_peak(0.0, 0.6, 0.6)

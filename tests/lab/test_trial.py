@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import small_run
+from holdfast import loop
 from holdfast.errors import HoldfastError
 from holdfast.lab.beginnings import beginning_key
 from holdfast.lab.references import reference_key
@@ -65,11 +66,42 @@ def test_the_measurements_of_a_run(one: Job) -> None:
     assert trial.verdicts == {}
     assert trial.first_hacking is None
     assert [row["round"] for row in trial.refreshes] == [2, 3]
-    with PreferenceStore.open(f"sqlite:///{one.path / 'run.db'}") as store:
-        compared = sum(len(s.token_ids or ()) for x in store.labelled() for s in (x.comparison.a, x.comparison.b))
-    lengths = [row["response/length_mean"] for row in small_run.rows_of(one.path / "metrics.jsonl")]
-    assert trial.tokens == pytest.approx(compared + 8 * sum(lengths), abs=1)
     json.dumps(summary(trial))
+
+
+def test_every_token_that_the_run_samples_is_counted_and_none_of_the_observers(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted where the sampler is called: what is thrown away unlabelled as well."""
+    sampled: dict[str, int] = {"run": 0, "observer": 0}
+    real, answer, asking = loop.sample, loop.OnlineLoop.answer, ["run"]
+
+    def counting(*args: Any) -> Any:
+        rollout = real(*args)
+        sampled[asking[-1]] += sum(rollout.lengths)
+        return rollout
+
+    def observed(self: loop.OnlineLoop, *args: Any) -> Any:
+        asking.append("observer")
+        try:
+            return answer(self, *args)
+        finally:
+            asking.pop()
+
+    monkeypatch.setattr(loop, "sample", counting)
+    monkeypatch.setattr(loop.OnlineLoop, "answer", observed)
+    trial = run_trial(job(place / "counted", "guard.mode=act", "audit.pairs=6", references=None))
+    assert sampled["observer"] > 0
+    assert trial.tokens == sampled["run"]
+
+
+def test_a_trial_of_an_older_version_is_refused(one: Job, tmp_path: Path) -> None:
+    copy = tmp_path / "old"
+    shutil.copytree(one.path, copy)
+    facts = json.loads((copy / TRIAL_FILE).read_text())
+    (copy / TRIAL_FILE).write_text(json.dumps({**facts, "trial": 1}))
+    with pytest.raises(HoldfastError, match="older version of Holdfast"):
+        read_trial(copy)
 
 
 def test_a_trial_that_has_ended_is_read_and_not_run(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:

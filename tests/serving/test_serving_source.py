@@ -27,8 +27,8 @@ def run(rewarded_run, tmp_path):
     return copy
 
 
-def commit(run, version, round):
-    document = {"loop": {"ensemble_version": version, "position": {"round": round, "step_in_round": 0}}}
+def commit(run, version, round, step_in_round=0):
+    document = {"loop": {"ensemble_version": version, "position": {"round": round, "step_in_round": step_in_round}}}
     CheckpointStore(run / "checkpoints", keep=3).save(f"round-{round - 1:04d}", Snapshot({}, document))
 
 
@@ -56,6 +56,15 @@ def test_a_rollback_takes_the_version_back_too(run):
     save_version(run, 4, round=4)
     assert open_run(run).in_use() == 4
     commit(run, version=4, round=5)
+    assert open_run(run).in_use() == 4
+
+
+def test_a_version_that_was_left_in_the_middle_of_its_round_is_not_taken_up_again(run):
+    """Round 3 made version 3, and an owner went back to version 1 after its first step; round 4 makes version 4."""
+    save_version(run, 3, round=3)
+    commit(run, version=1, round=3, step_in_round=1)
+    assert open_run(run).in_use() == 1
+    save_version(run, 4, round=4)
     assert open_run(run).in_use() == 4
 
 

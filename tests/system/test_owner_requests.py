@@ -106,9 +106,33 @@ def test_a_rollback_that_an_owner_asked_for(asked):
     assert small_run.events_of(run, "run_finished")
 
 
+def test_an_earlier_version_of_the_ensemble_is_gone_back_to(asked, monkeypatch):
+    """Asked for in round 3: the policy goes on, and round 4 refreshes version 1 with all that was labelled since."""
+    ask = RequestStore.pending
+    monkeypatch.setattr(RequestStore, "pending", lambda self: ask(self) if versions_of(self) >= 3 else [])
+    settings = {"run__rounds": "4", "gate__use": "false", "refresh__old_per_new": "0.0"}
+    run = asked(("reward", {"version": 1}), **settings)
+    (event,) = small_run.events_of(run, "owner")
+    assert (event["round"], event["before"], event["after"]) == (3, {"version": 3}, {"version": 1})
+    assert settled(run)["reward"] == ("done", "went back to version 1 of the ensemble")
+    assert not small_run.events_of(run, "rollback")
+    refreshes = small_run.events_of(run, "refresh")
+    assert [e["version"] for e in refreshes] == [2, 3, 4], "no number is used twice"
+    # A round collects 8 comparisons and asks about some in its audit; a fifth never trains.
+    assert refreshes[2]["trained_on"] > refreshes[0]["trained_on"] + refreshes[1]["trained_on"]
+
+
+def versions_of(requests: RequestStore) -> int:
+    """How many versions the run has whose requests these are."""
+    database = Path(str(requests._database._engine.url.database))
+    return len(list((database.parent / "rewards").glob("v*")))
+
+
 @pytest.mark.parametrize(
     ("request_", "settings", "words"),
     [
+        (("reward", {"version": 99}), {}, "no version 99"),
+        (("reward", {"version": 1}), {}, "in use already"),
         (("rollback", {"checkpoint": "round-0099"}), {}, "no checkpoint round-0099"),
         (("budget", {"value": 2.0}), {"kl__controller": "fixed"}, "no KL budget"),
         (("audit", {}), {"guard__mode": "off"}, "guard is off"),
@@ -165,6 +189,9 @@ def test_nothing_is_carried_out_twice_after_a_crash(asked, monkeypatch):
         ("beta", {"value": 1e308}),
         ("budget", {"value": float("nan")}),
         ("beta", {}),
+        ("reward", {"version": 0}),
+        ("reward", {"version": "1"}),
+        ("reward", {"checkpoint": "round-0001"}),
         ("pause", {"x": 1}),
         ("explode", {}),
     ],

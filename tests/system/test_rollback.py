@@ -18,6 +18,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.preferences.store import PreferenceStore
 from holdfast.restoring import differences as parts_that_differ
+from holdfast.reward.repeats import is_repeat
 from small_run import differences, events_of, result_of, rows_of
 
 GUARD = {
@@ -72,6 +73,27 @@ def test_something_changes_and_is_read_back(rolled_back: Path) -> None:
     rows = rows_of(rolled_back / "metrics.jsonl")
     first = next(row for row in rows if row["round"] == min(rounds) + 1)
     assert first["control/beta"] == by_rung["tighten"]["after"]["beta"]
+
+
+def test_nothing_is_asked_twice_after_a_rollback(rolled_back: Path) -> None:
+    """The policy is the one of before, so draws of before would give its answers once more, under other ids."""
+    rounds = {event["round"] + 1 for event in events_of(rolled_back, "rollback")} & {2, 3, 4}
+    assert rounds
+    with PreferenceStore.open(f"sqlite:///{rolled_back / 'run.db'}") as store:
+        everything = [item.comparison for item in store.labelled()]
+    asked = [c for c in everything if "/r0" in c.id and not is_repeat(c.id)]
+    assert rounds & {comparison.round for comparison in asked}
+    contents = [(c.prompt, c.a.token_ids, c.b.token_ids) for c in asked]
+    assert len(set(contents)) == len(contents)
+
+
+def test_one_member_alone_is_asked_for_more_labels_and_the_run_goes_on(changes: dict[str, str], tmp_path: Path) -> None:
+    run = small_run.run(tmp_path, **changes, reward__members="1")
+    more = [a for a in events_of(run, "action") if a["rung"] == "label_more"]
+    assert more
+    assert all(action["words"] == "more labels in the next round" for action in more)
+    collected = {e["round"]: e["comparisons"] for e in events_of(run, "labels_collected")}
+    assert collected[more[0]["round"] + 1] == 2 * collected[2]
 
 
 def test_no_label_is_lost(rolled_back: Path) -> None:

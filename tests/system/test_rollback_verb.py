@@ -1,6 +1,7 @@
 """`holdfast rollback`: asked for on the command line, carried out by the run, also by one that has ended."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ import small_run
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.reward.ensemble import VersionStore
 
 
 @pytest.fixture(scope="module")
@@ -19,13 +21,21 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_checkpoints_are_listed(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rollback", str(ended)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    *lines, versions = capsys.readouterr().out.splitlines()
+    assert versions.startswith("reward versions ")
+    assert versions.endswith(", ".join(str(n) for n in VersionStore(ended / "rewards").accepted()))
     assert [line.split()[0] for line in lines] == CheckpointStore(ended / "checkpoints").names()
     assert len([line for line in lines if "last good" in line]) == 1
 
 
 @pytest.mark.parametrize(
-    ("more", "words"), [(["round-0099"], "There is no checkpoint round-0099"), (["--reason", "so"], "name that too")]
+    ("more", "words"),
+    [
+        (["round-0099"], "There is no checkpoint round-0099"),
+        (["--reason", "so"], "name that too"),
+        (["--reward", "99"], "There is no version 99 of the ensemble"),
+        (["round-0001", "--reward", "1"], "leave --reward out"),
+    ],
 )
 def test_what_makes_no_sense_is_said_at_once(
     ended: Path, capsys: pytest.CaptureFixture[str], more: list[str], words: str
@@ -51,3 +61,22 @@ def test_an_ended_run_goes_back_when_it_is_resumed(ended: Path, capsys: pytest.C
     for name, tensor in wanted.tensors["policy"].items():
         assert tensor.equal(after.tensors["policy"][name])
     assert small_run.events_of(ended, "audit") == labels, "nothing else was done"
+
+
+def test_the_reward_alone_goes_back_when_the_run_is_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(small_run.run_arguments(tmp_path, gate__use="false")) == 0
+    ended = tmp_path / small_run.NAME
+    store = CheckpointStore(ended / "checkpoints")
+    before = store.load(small_run.LAST)
+    assert main(["rollback", str(ended), "--reward", "2", "--reason", "the newest likes lists"]) == 0
+    assert "goes back to version 2 of the ensemble before it goes on" in capsys.readouterr().out
+    assert main(["resume", str(ended)]) == 0
+    after = store.load(store.names()[-1])
+    loop: Any = after.documents["loop"]
+    assert before.documents["loop"]["ensemble_version"] == 3
+    # Version 2 was made at the start of round 2, after the two steps of round 1.
+    assert (loop["ensemble_version"], loop["refresh"]["last_round"], loop["refresh"]["last_step"]) == (2, 2, 2)
+    for name, tensor in before.tensors["policy"].items():
+        assert tensor.equal(after.tensors["policy"][name])
+    (event,) = small_run.events_of(ended, "owner")
+    assert (event["reason"], event["after"]) == ("the newest likes lists", {"version": 2})

@@ -386,8 +386,8 @@ def test_the_dashboard_lives_and_an_owner_rolls_a_live_run_back(browser, tmp_pat
             assert (directory / "metrics.jsonl").stat().st_size == size
             # Roll back while it is paused.
             visit.go("/")
-            page.locator("#aside select").select_option(index=1)
-            goal = page.locator("#aside select").input_value()
+            page.locator("#aside select[name=checkpoint]").select_option(index=1)
+            goal = page.locator("#aside select[name=checkpoint]").input_value()
             page.get_by_role("button", name="Roll back").click()
             expect(page.locator("h1")).to_have_text(f"Roll back to {goal}?")
             page.locator("input[name=reason]").fill("a look at <b>the</b> answers")

@@ -132,7 +132,16 @@ def test_asking_for_an_action_asks_first(site):
 
 @pytest.mark.parametrize(
     "query",
-    ["action=explode", "action=beta&value=x", "action=beta&value=-1", "action=beta&value=inf", "action=rollback"],
+    [
+        "action=explode",
+        "action=beta&value=x",
+        "action=beta&value=-1",
+        "action=beta&value=inf",
+        "action=rollback",
+        "action=reward",
+        "action=reward&version=0",
+        "action=reward&version=two",
+    ],
 )
 def test_an_action_that_makes_no_sense_is_refused(site, query):
     reply = site.as_role("owner").get(f"/act?{query}")

@@ -1,21 +1,28 @@
-"""`holdfast rollback`: take a run back to one of its checkpoints."""
+"""`holdfast rollback`: take a run back to one of its checkpoints, or its reward to an earlier version."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.options import add_verb
 
+if TYPE_CHECKING:
+    from holdfast.checkpoint.store import CheckpointStore
+    from holdfast.preferences.requests import Action
+    from holdfast.rundir import RunDirectory
+
 DETAILS = """\
 Policy, critic, optimisers, schedules, KL control and ensemble go back together; no label is lost, and the KL ledger
-keeps count of what is undone. The run goes on from there with the rounds that are left.
+keeps count of what is undone. The run goes on from there with the rounds that are left. With --reward the ensemble goes
+back alone, and the policy stays as it is.
 
 examples:
-  holdfast rollback runs/concierge-0                            the checkpoints there are
+  holdfast rollback runs/concierge-0                            the checkpoints and reward versions there are
   holdfast rollback runs/concierge-0 round-0003                 go back to the end of round 3
-  holdfast rollback runs/concierge-0 round-0003 --reason "answers have become verbose\""""
+  holdfast rollback runs/concierge-0 round-0003 --reason "answers have become verbose"
+  holdfast rollback runs/concierge-0 --reward 2                 score with version 2 of the ensemble again"""
 
 ASKED_BY = "the command line"
 
@@ -24,46 +31,62 @@ def add(verbs: Any) -> None:
     parser = add_verb(verbs, "rollback", "take a run back to one of its checkpoints", DETAILS)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory, for example runs/concierge-0")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", nargs="?", help="where to; left out, they are listed")
+    parser.add_argument("--reward", type=int, metavar="N", help="only the reward ensemble, to version N of it")
     parser.add_argument("--reason", metavar="TEXT", default="", help="why, for the report")
     parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:
-    from uuid import uuid4
-
-    from holdfast.checkpoint.lock import is_locked
     from holdfast.checkpoint.store import CheckpointStore
     from holdfast.errors import HoldfastError
-    from holdfast.preferences.requests import RequestStore
-    from holdfast.preferences.store import PreferenceStore
+    from holdfast.reward.ensemble import VersionStore
     from holdfast.rundir import RunDirectory
 
     run = RunDirectory.open(args.run)
     if stage := run.manifest().get("stage"):
         raise HoldfastError(f"{run.path} is a run of `holdfast {stage}`, which has no rollback; resume or export it.")
-    checkpoints = CheckpointStore(run.checkpoints)
-    if args.checkpoint is None:
-        if args.reason:
-            raise HoldfastError("--reason says why a run goes back to a CHECKPOINT; name that too.")
-        show(checkpoints)
-        return 0
-    checkpoints.load(args.checkpoint)  # whole and undamaged, before anybody is asked
-    with PreferenceStore.open(run.database_url(run.config())) as store:
-        requests = RequestStore(store.database, run.key)
-        requests.ask(uuid4().hex, "rollback", {"checkpoint": args.checkpoint}, args.reason, ASKED_BY)
-    if is_locked(run.path):
-        print(f"asked for: the run goes back to {args.checkpoint} after the step that is under way")
+    checkpoints, versions = CheckpointStore(run.checkpoints), VersionStore(run.rewards)
+    # Whole and undamaged, before anybody is asked.
+    if args.checkpoint is not None:
+        if args.reward is not None:
+            raise HoldfastError("A CHECKPOINT brings its own version of the ensemble; leave --reward out.")
+        checkpoints.load(args.checkpoint)
+        ask(run, "rollback", {"checkpoint": args.checkpoint}, args.reason, args.checkpoint)
+    elif args.reward is not None:
+        versions.check_used(args.reward)
+        versions.verify(args.reward)
+        ask(run, "reward", {"version": args.reward}, args.reason, f"version {args.reward} of the ensemble")
+    elif args.reason:
+        raise HoldfastError("--reason says why a run goes back to a CHECKPOINT or a --reward; name that too.")
     else:
-        print(f"asked for: `holdfast resume {run.path}` goes back to {args.checkpoint} before it goes on")
+        show(checkpoints)
+        if used := sorted(versions.accepted()):
+            print(f"reward versions          {', '.join(map(str, used))}")
     return 0
 
 
-def show(checkpoints: Any) -> None:
+def ask(run: RunDirectory, action: Action, arguments: dict[str, object], reason: str, to: str) -> None:
+    """Write the request down, and say when it is carried out."""
+    from uuid import uuid4
+
+    from holdfast.checkpoint.lock import is_locked
+    from holdfast.preferences.requests import RequestStore
+    from holdfast.preferences.store import PreferenceStore
+
+    with PreferenceStore.open(run.database_url(run.config())) as store:
+        RequestStore(store.database, run.key).ask(uuid4().hex, action, arguments, reason, ASKED_BY)
+    if is_locked(run.path):
+        print(f"asked for: the run goes back to {to} after the step that is under way")
+    else:
+        print(f"asked for: `holdfast resume {run.path}` goes back to {to} before it goes on")
+
+
+def show(checkpoints: CheckpointStore) -> None:
     """The checkpoints that can be gone back to, oldest first."""
     names = checkpoints.names()
     if not names:
         print("There is no checkpoint yet.")
     for name in names:
-        loop = checkpoints.load(name).documents["loop"]
+        loop: Any = checkpoints.load(name).documents["loop"]
         good = "   the last good one, by the audits" if name in checkpoints.pinned else ""
         print(f"{name:24} step {loop['position']['step']:>5}   reward v{loop['ensemble_version']:03d}{good}")

@@ -94,6 +94,11 @@ class KLLedger:
         total = self._rounds.get((round, with_undone))
         return 0.0 if total is None else total.value
 
+    def last_step_before(self, round: int) -> int:
+        """The newest step of the rounds before one, undone or not; 0 where there is none."""
+        steps, rounds = self._columns["step"], self._columns["round"]
+        return max((int(s) for s, r in zip(steps, rounds, strict=True) if r < round), default=0)
+
     def since(self, step: int) -> float:
         """The KL spent on steps after `step` that stand."""
         steps, undone, spent = (self._columns[name] for name in ("step", "undone", "kl_step"))

@@ -168,8 +168,8 @@ def told(outcome: Outcome) -> str:
     if t is None:
         return f"FAILED: {outcome.failure}"
     words = f"gold {t.heldout[0]:+.2f} -> {t.delivered:+.2f}" if t.heldout else "done"
-    if t.heldout and max(t.heldout) > t.delivered:
-        words += f" (best {max(t.heldout):+.2f})"
+    if t.heldout and t.peak > t.delivered:
+        words += f" (best {t.peak:+.2f})"
     if t.proxy:
         words += f", proxy {t.proxy[0]:+.2f} -> {t.proxy[-1]:+.2f}, KL {t.kl[-1]:.1f}"
     if t.first_hacking is not None:

@@ -98,10 +98,9 @@ def fallen(heldout: Sequence[float]) -> list[bool]:
     return down
 
 
-def kept_its_peak(heldout: Sequence[float], end: float) -> bool:
+def kept_its_peak(start: float, peak: float, end: float) -> bool:
     """Whether a run ends no more than `FALL` of the rise below the best it had."""
-    peak = max(*heldout, end)
-    return end >= peak - FALL * max(peak - heldout[0], LEAST_RISE)
+    return end >= peak - FALL * max(peak - start, LEAST_RISE)
 
 
 def _resampled_means(values: Sequence[float]) -> torch.Tensor:

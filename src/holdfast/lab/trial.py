@@ -29,7 +29,7 @@ from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, 
 from holdfast.lab.references import copy_reference, shared_reference
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import PatientLabeller
-from holdfast.report.data import EventRow, RunData, read_run
+from holdfast.report.data import EventRow, read_run
 from holdfast.reward.repeats import is_repeat
 from holdfast.rundir import RunDirectory
 from holdfast.track.progress import Silent
@@ -37,6 +37,8 @@ from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task
 
 TRIAL_FILE = "trial.json"
+# Of that file; 2 counts every token that was sampled.
+FORMAT = 2
 SAID_FILE = "heldout.jsonl"
 # Comparisons of an audit have this in their id.
 AUDIT = "/audit-"
@@ -88,7 +90,8 @@ class Trial:
     """The measurements of one run.
 
     `proxy`, `gold` and `kl` have a value per step; `heldout` one per round from 0, of the policy that the run holds
-    after it; `delivered` is held-out gold of the policy that the run ends with. `liked` says for each round in what
+    after it; `taken_back` are those of policies that were rolled back at the end of their round; `delivered` is that of
+    the policy that the run ends with, and `tokens` counts all that was sampled. `liked` says for each round in what
     share of all held-out pairs people prefer its policy to the best one before. `verdicts` are levels by round.
     Seconds are of the rounds, and apart from them of what is prepared before the first one; None for a run that was cut
     and resumed.
@@ -108,6 +111,7 @@ class Trial:
     seconds: float | None
     cpu_seconds: float | None
     prepared_seconds: float | None = None
+    taken_back: list[float] = field(default_factory=list)
     verdicts: dict[int, str] = field(default_factory=dict)
     sentences: dict[int, str] = field(default_factory=dict)
     audits: list[dict[str, Any]] = field(default_factory=list)
@@ -118,6 +122,11 @@ class Trial:
     judged: list[dict[str, Any]] = field(default_factory=list)
     liked: list[float | None] = field(default_factory=list)
     stopped: str = ""
+
+    @property
+    def peak(self) -> float:
+        """The best that the run ever had, be it that it was rolled back."""
+        return max([*self.heldout, *self.taken_back, self.delivered])
 
     @property
     def first_hacking(self) -> int | None:
@@ -204,7 +213,8 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
         heldout = [value for _, value in read_run(run.path).gold_of("heldout")]
         likes = liked(task.labeller, observer.heldout, answers_by_round(said), heldout)
     # Last of all: a trial with this file has ended.
-    write_json_atomic(run.path / TRIAL_FILE, {"trial": 1, "seed": job.seed, **clock, "judged": judged, "liked": likes})
+    facts = {"trial": FORMAT, "seed": job.seed, "tokens": at.tokens}
+    write_json_atomic(run.path / TRIAL_FILE, {**facts, **clock, "judged": judged, "liked": likes})
 
 
 def _ingredients(config: Config, run: RunDirectory, task: Task, resumed: bool) -> Ingredients:
@@ -218,7 +228,10 @@ def ended(path: Path) -> bool:
 
 def read_trial(path: Path) -> Trial:
     """The measurements of a trial that has ended."""
-    data, facts, config = read_run(path), read_json(path / TRIAL_FILE), RunDirectory(path).config()
+    facts = read_json(path / TRIAL_FILE)
+    if facts["trial"] != FORMAT:
+        raise HoldfastError(f"{path} holds a trial of an older version of Holdfast; remove it or give another --runs.")
+    data, config = read_run(path), RunDirectory(path).config()
     gold = dict(data.gold_of("rollout"))
     proxy = data.known("objective/scores")
     round_of = dict(zip(data.metrics.steps, data.metrics.rounds, strict=True))
@@ -226,7 +239,7 @@ def read_trial(path: Path) -> Trial:
     delivered = data.gold_of("delivered")
     verdicts = _rows(data.events, "verdict")
     stopped = _rows(data.events, "stopped")
-    labels, answered = _asked(path, config)
+    labels, begun_with = _asked(path, config)
     return Trial(
         seed=int(facts["seed"]),
         steps=[step for step, _ in proxy],
@@ -236,9 +249,10 @@ def read_trial(path: Path) -> Trial:
         kl=[value for _, value in data.known("objective/kl")],
         heldout=[value for _, value in heldout],
         heldout_steps=[step for step, _ in heldout],
+        taken_back=[row.gold for row in data.gold_undone if row.gold is not None],
         delivered=delivered[-1][1] if delivered else float("nan"),
         labels=labels,
-        tokens=answered + _sampled(data, config),
+        tokens=begun_with + int(facts["tokens"]),
         seconds=facts["seconds"],
         cpu_seconds=facts["cpu_seconds"],
         prepared_seconds=facts.get("prepared_seconds"),
@@ -265,7 +279,7 @@ def _rows(events: Sequence[EventRow], kind: str) -> list[dict[str, Any]]:
 
 
 def _asked(path: Path, config: Config) -> tuple[Labels, int]:
-    """The labels people gave, and the tokens of the answers they compared."""
+    """The labels people gave, and the tokens of the first answers they compared, from before the first round."""
     training = audit = tokens = 0
     with PreferenceStore.open(RunDirectory(path).database_url(config)) as store:
         for item in store.each_labelled():
@@ -273,14 +287,9 @@ def _asked(path: Path, config: Config) -> tuple[Labels, int]:
                 audit += len(item.labels)
             else:
                 training += len(item.labels)
-            tokens += sum(len(side.token_ids or ()) for side in (item.comparison.a, item.comparison.b))
+            if item.comparison.round == 0:
+                tokens += sum(len(side.token_ids or ()) for side in (item.comparison.a, item.comparison.b))
     return Labels(training, audit), tokens
-
-
-def _sampled(data: RunData, config: Config) -> int:
-    """Tokens of the answers that the policy was trained on."""
-    answers = config.ppo.batch * config.ppo.samples_per_prompt
-    return round(sum(length * answers for _, length in data.known("response/length_mean")))
 
 
 def by_round(values: Sequence[float], rounds: int) -> list[float]:
@@ -304,6 +313,7 @@ def summary(trial: Trial) -> Mapping[str, Any]:
         "seed": trial.seed,
         "heldout": trial.heldout,
         "heldout_steps": trial.heldout_steps,
+        "taken_back": trial.taken_back,
         **means,
         "delivered": None if trial.delivered != trial.delivered else trial.delivered,
         "labels": asdict(trial.labels),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import HoldfastError, first_line
 from holdfast.preferences.types import Message, Prompt
+
+# Prompts whose tokens are kept.
+MOST_KEPT = 1 << 12
 
 
 def messages_of(prompt: Prompt) -> list[dict[str, str]]:
@@ -35,9 +39,14 @@ class Codec:
         self.eos_id: int = int(tokenizer.eos_token_id)
         self.pad_id: int = self.eos_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
         self.vocabulary: int = len(tokenizer)
+        # A run asks for the same prompts again and again, and a tokenizer takes longer than a look-up.
+        self._encoded = lru_cache(MOST_KEPT)(self._encode_prompt)
 
     def encode_prompt(self, prompt: Prompt) -> list[int]:
         """Everything that stands before the first token of the answer."""
+        return list(self._encoded(prompt))
+
+    def _encode_prompt(self, prompt: Prompt) -> list[int]:
         if self.tokenizer.chat_template is None:
             text = plain_text(prompt)
             ids = self.tokenizer(text if text.endswith((" ", "\n")) else text + "\n")["input_ids"]

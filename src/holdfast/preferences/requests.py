@@ -13,10 +13,13 @@ from holdfast.errors import HoldfastError
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import requests
 
-Action = Literal["pause", "resume", "audit", "rollback", "beta", "budget"]
-ACTIONS: tuple[Action, ...] = ("pause", "resume", "audit", "rollback", "beta", "budget")
+Action = Literal["pause", "resume", "audit", "rollback", "reward", "beta", "budget"]
+ACTIONS: tuple[Action, ...] = ("pause", "resume", "audit", "rollback", "reward", "beta", "budget")
+_ARGUMENTS: Mapping[str, Sequence[str]] = {
+    "rollback": ("checkpoint",), "reward": ("version",), "beta": ("value",), "budget": ("value",)
+}  # fmt: skip
 LONGEST_REASON = 500
-# Of beta and of the budget: far beyond any use, and far from where arithmetic ends.
+# Of beta, of the budget and of a version: far beyond any use, and far from where arithmetic ends.
 LARGEST_VALUE = 1e6
 
 
@@ -99,7 +102,7 @@ def checked(action: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an action, or a sentence about them."""
     if action not in ACTIONS:
         raise HoldfastError(f"There is no action {action[:40]!r}; the actions are {', '.join(ACTIONS)}.")
-    wanted: Sequence[str] = {"rollback": ("checkpoint",), "beta": ("value",), "budget": ("value",)}.get(action, ())
+    wanted = _ARGUMENTS.get(action, ())
     if set(arguments) != set(wanted):
         raise HoldfastError(f"The action {action} takes {' and '.join(wanted) or 'no argument'}.")
     if "value" in arguments:
@@ -112,6 +115,11 @@ def checked(action: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(name, str) or not 0 < len(name) <= 100 or "\0" in name:
             raise HoldfastError("A rollback needs the name of a checkpoint.")
         return {"checkpoint": name}
+    if "version" in arguments:
+        version = arguments["version"]
+        if isinstance(version, bool) or not isinstance(version, int) or not 0 < version <= LARGEST_VALUE:
+            raise HoldfastError("A version of the reward ensemble is a whole number, from 1 on.")
+        return {"version": version}
     return {}
 
 

@@ -256,6 +256,13 @@ class VersionStore:
         older = [number for number in self.numbers() if self._round_of(number) < round]
         return 1 + max([in_use, *older])
 
+    def check_used(self, version: int) -> None:
+        """Refuse a version that is not there, or that the gate kept out."""
+        used = sorted(self.accepted())
+        if version not in used:
+            have = ", ".join(map(str, used)) or "none"
+            raise HoldfastError(f"There is no version {version} of the ensemble that may be used; there are {have}.")
+
     def verify(self, version: int) -> None:
         """Refuse a version that is missing or damaged."""
         self._store.load(version_name(version))

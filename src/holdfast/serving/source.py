@@ -63,10 +63,10 @@ class Source:
         committed = self._committed()
         if committed is None:
             return max(accepted)
-        # What a run has committed may be an older version than its newest, after a rollback. A version of the round
-        # that is going on came after that.
-        version, round = committed
-        return max([n for n, made in accepted.items() if n > version and made >= round], default=version)
+        # What a run has committed may be an older version than its newest, after a rollback or where an owner went
+        # back to it. A version of a round whose refresh was still to come has been made since.
+        version, coming = committed
+        return max([n for n, made in accepted.items() if n > version and made >= coming], default=version)
 
     def numbers(self) -> list[int]:
         """The versions that were ever in use."""
@@ -74,11 +74,10 @@ class Source:
 
     def load(self, number: int) -> Scorer:
         """A version, verified and tried, in memory of its own."""
-        if number not in self.numbers():
-            have = ", ".join(map(str, self.numbers())) or "none"
-            raise HoldfastError(f"There is no version {number} of the ensemble that may be used; there are {have}.")
+        versions = VersionStore(self.rewards)
+        versions.check_used(number)
         ensemble = build_ensemble(self.config, self.lm, self.codec)
-        VersionStore(self.rewards).load_into(ensemble, number)
+        versions.load_into(ensemble, number)
         encoder = Encoder(self.codec, Policy(self.lm, fast=False).context, self.prompts)
         reward = self.config.reward
         scorer = Scorer(ensemble, encoder, reward.aggregation, reward.uncertainty_lambda, self._known(ensemble))
@@ -86,7 +85,7 @@ class Source:
         return scorer
 
     def _committed(self) -> tuple[int, int] | None:
-        """Version and round of the run's newest checkpoint; None where there is none."""
+        """The version in use at the run's newest checkpoint, and the next round that may refresh it."""
         if self.run is None:
             return None
         store = CheckpointStore(self.run.checkpoints, keep=self.config.checkpoint.keep)
@@ -94,7 +93,9 @@ class Source:
         if not names:
             return None
         document: Any = read_json(store.directory / names[-1] / "loop.json")
-        return int(document["ensemble_version"]), int(document["position"]["round"])
+        at = document["position"]
+        # A round refreshes before its first step; what it has made is known to a checkpoint within it.
+        return int(document["ensemble_version"]), int(at["round"]) + bool(at["step_in_round"])
 
     def _known(self, ensemble: Ensemble) -> Known:
         """What the version has been taught on, as it sees it; with no labels at hand nothing is known."""

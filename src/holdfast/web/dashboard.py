@@ -16,6 +16,7 @@ from holdfast.report.chart_spec import ChartSpec
 from holdfast.report.charts import line_chart
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.panels import narrow, panels
+from holdfast.reward.ensemble import VersionStore
 from holdfast.web.pages import page, render
 from holdfast.web.security import TheSite, Watching
 from holdfast.web.site import Site
@@ -140,6 +141,7 @@ def _asides(site: Site) -> dict[str, Any]:
         "requests": recent,
         "paused": _paused(site),
         "checkpoints": list(reversed(CheckpointStore(site.run.checkpoints).names())),
+        "versions": sorted(VersionStore(site.run.rewards).accepted(), reverse=True),
     }
 
 

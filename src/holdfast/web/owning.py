@@ -25,6 +25,7 @@ QUESTIONS: dict[Action, str] = {
     "resume": "Let the run go on?",
     "audit": "Ask for an audit?",
     "rollback": "Roll back to {checkpoint}?",
+    "reward": "Go back to version {version} of the reward ensemble?",
     "beta": "Change beta to {value:g}?",
     "budget": "Change the KL budget to {value:g} nats?",
 }
@@ -35,6 +36,8 @@ CONSEQUENCES: dict[Action, str] = {
     "suspicious round.",
     "rollback": "Policy, critic, optimiser, KL control and ensemble go back together to that checkpoint. Steps since "
     "then are undone; labels are kept.",
+    "reward": "That version scores from here on; the policy stays as it is. The next refresh starts from it, with all "
+    "that was labelled since.",
     "beta": "The weight of the KL penalty. An adaptive controller goes on from the new value.",
     "budget": "The KL to the reference that the run aims at. A budget that grows with the labels is scaled as a whole.",
 }
@@ -48,11 +51,12 @@ def confirm(
     site: TheSite,
     action: Annotated[str, Query(max_length=20)] = "",
     checkpoint: Annotated[str, Query(max_length=100)] = "",
+    version: Annotated[str, Query(max_length=40)] = "",
     value: Annotated[str, Query(max_length=40)] = "",
     reason: Annotated[str, Query(max_length=500)] = "",
 ) -> Response:
     """Ask first."""
-    arguments = checked(action, _arguments(action, checkpoint, value))
+    arguments = checked(action, _arguments(action, checkpoint, version, value))
     known = next(name for name in ACTIONS if name == action)
     return page(
         request, "confirm.html", visitor, action=known, arguments=arguments, reason=reason,
@@ -60,9 +64,11 @@ def confirm(
     )  # fmt: skip
 
 
-def _arguments(action: str, checkpoint: str, value: str) -> dict[str, object]:
+def _arguments(action: str, checkpoint: str, version: str, value: str) -> dict[str, object]:
     if action == "rollback":
         return {"checkpoint": checkpoint}
+    if action == "reward":
+        return {"version": int(version) if version.isascii() and version.isdigit() else version}
     if action in ("beta", "budget"):
         try:
             return {"value": float(value)}
@@ -78,11 +84,12 @@ def act(
     action: Annotated[Action, Form()],
     key: Annotated[str, Form(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")],
     checkpoint: Annotated[str, Form(max_length=100)] = "",
+    version: Annotated[str, Form(max_length=40)] = "",
     value: Annotated[str, Form(max_length=40)] = "",
     reason: Reason = "",
 ) -> Response:
     """Write the request down; the run carries it out at its next safe point."""
-    site.requests.ask(key, action, _arguments(action, checkpoint, value), reason, visitor.name)
+    site.requests.ask(key, action, _arguments(action, checkpoint, version, value), reason, visitor.name)
     return RedirectResponse("/", 303)
 
 

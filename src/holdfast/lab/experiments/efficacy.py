@@ -45,14 +45,18 @@ def analyse(results: Results) -> Result:
 
 
 def pair_of(bare: Trial, guarded: Trial) -> Result:
-    """What is asked of each pair: the guarded end against the bare run's best at any round, and its own peak."""
+    """What is asked of each pair: the guarded end against the bare run's best at any round, and its own peak.
+
+    The peak may be of a policy that was rolled back: one that was taken back for nothing is a loss as well.
+    """
     return {
         "bare_best": max(bare.heldout),
         "bare_end": bare.delivered,
-        "guarded_peak": max(guarded.heldout),
+        "guarded_start": guarded.heldout[0],
+        "guarded_peak": guarded.peak,
         "guarded_end": guarded.delivered,
         "reaches_best": guarded.delivered >= max(bare.heldout),
-        "kept_peak": kept_its_peak(guarded.heldout, guarded.delivered),
+        "kept_peak": kept_its_peak(guarded.heldout[0], guarded.peak, guarded.delivered),
         "rollbacks": len(guarded.rollbacks),
     }
 
@@ -62,7 +66,7 @@ def arm_of(trials: list[Trial]) -> Result:
         return {"end": None, "best": None, "rollbacks": 0, "curve": mean_heldout([])}
     return {
         "end": asdict(bootstrap([t.delivered for t in trials])),
-        "best": fmean(max(t.heldout) for t in trials),
+        "best": fmean(t.peak for t in trials),
         "rollbacks": sum(len(t.rollbacks) for t in trials),
         "curve": mean_heldout(trials),
     }
