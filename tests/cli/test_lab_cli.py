@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
-from holdfast.cli.main import main
+from holdfast.cli.lab import tag_of
+from holdfast.cli.main import main, parser
 from holdfast.lab.experiments import all_experiments
 
 FLAW = """
@@ -56,7 +58,9 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in told.splitlines()] == list(all_experiments())
     assert main(["lab", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert {"name", "question", "scenarios", "arms", "seeds"} == rows[0].keys()
+    assert {"name", "question", "scenarios", "arms", "seeds", "trials"} == rows[0].keys()
+    # Six scenarios: three arms on five seeds, and the A/A arm on two.
+    assert next(row["trials"] for row in rows if row["name"] == "efficacy") == 6 * (3 * 5 + 2)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +110,20 @@ def test_half_a_command_is_a_usage_error(arguments: list[str], capsys: pytest.Ca
     assert "usage: holdfast lab" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "tag"),
+    [
+        (["gate"], ""),
+        (["gate", "--seeds", "5"], ""),
+        (["gate", "--seeds", "2", "--first-seed", "1010"], "-from-1010-2-seeds"),
+        (["gate", "--flaw", "my.py:Mine", "--weight", "0.5"], "-Mine-weight-0.5"),
+    ],
+)
+def test_a_result_of_something_else_has_a_name_of_its_own(arguments: list[str], tag: str) -> None:
+    args = parser().parse_args(["lab", "run", *arguments])
+    assert tag_of(args, all_experiments()["gate"]) == tag
+
+
 @pytest.mark.slow
 def test_an_experiment_from_start_to_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["lab", "sweep", "schedule", "--quick", "--only", "no flaw", "--set", "run.rounds=1"]
@@ -114,17 +132,19 @@ def test_an_experiment_from_start_to_table(tmp_path: Path, capsys: pytest.Captur
     assert told.err.count("| seed 1000: gold ") == 4
     assert "schedule: how beta is set" in told.out
     assert "Take schedule = " in told.out
-    assert "kept in lab-sweep-schedule-no-flaw-changed-quick.json" in told.out
-    assert Path("lab-sweep-schedule-no-flaw-changed-quick.svg").read_text().startswith("<svg")
+    # What was set is in the name, as a digest: another setting's result has another file.
+    name = f"sweep-schedule-no-flaw-changed-{hashlib.sha256(b'run.rounds=1').hexdigest()[:6]}-quick"
+    assert f"kept in lab-{name}.json" in told.out
+    assert Path(f"lab-{name}.svg").read_text().startswith("<svg")
     # Everything is on disk now: the same again takes no time, and comes to the same.
-    first = json.loads(Path("lab-sweep-schedule-no-flaw-changed-quick.json").read_text())
+    first = json.loads(Path(f"lab-{name}.json").read_text())
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"] == first["result"]
-    assert main(["lab", "table", "sweep-schedule-no-flaw-changed-quick"]) == 0
+    assert main(["lab", "table", name]) == 0
     assert "Take schedule = " in capsys.readouterr().out
-    Path("lab-sweep-schedule-no-flaw-changed-quick.svg").unlink()
-    assert main(["lab", "figures", "sweep-schedule-no-flaw-changed-quick"]) == 0
-    assert Path("lab-sweep-schedule-no-flaw-changed-quick.svg").is_file()
+    Path(f"lab-{name}.svg").unlink()
+    assert main(["lab", "figures", name]) == 0
+    assert Path(f"lab-{name}.svg").is_file()
 
 
 @pytest.mark.slow
@@ -134,7 +154,8 @@ def test_a_flaw_and_a_world_of_ones_own(capsys: pytest.CaptureFixture[str]) -> N
     code = main([*command, "--set", "run.rounds=2", "--forms", "planted"])
     told = capsys.readouterr()
     assert code == 0, told.err
-    document = json.loads(Path("lab-efficacy-world-Shouting-planted-changed-quick.json").read_text())
+    (kept,) = Path().glob("lab-efficacy-world-Shouting-planted-changed-*-quick.json")
+    document = json.loads(kept.read_text())
     assert list(document["scenarios"]) == ["Shouting, planted"]
     assert {row["arm"] for row in document["trials"]} == {"bare", "guarded", "guarded again", "tuned"}
     assert document["failures"] == []

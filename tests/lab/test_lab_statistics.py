@@ -5,6 +5,7 @@ from itertools import product
 from statistics import fmean
 
 import pytest
+import torch
 
 from holdfast.lab.statistics import bootstrap, chance_of_best, kept_its_peak, mean_interval, onset, share
 
@@ -19,11 +20,22 @@ def test_the_bootstrap_against_all_resamples() -> None:
     """Of three values there are 27 resamples; their percentiles can be counted."""
     values = [0.0, 1.0, 5.0]
     means = sorted(fmean(resample) for resample in product(values, repeat=3))
-    # 2.5% of 27 is below one resample: the ends are the lowest and the highest mean.
+    # 2.5% of 27 is below one resample: the ends are the lowest and the highest mean. Student's t of 2 degrees of
+    # freedom is 4.303, so they are drawn out by 4.303 / 1.96 * sqrt(3 / 2) = 2.6889.
     estimate = bootstrap(values)
     assert estimate.mean == 2.0
-    assert (estimate.low, estimate.high) == pytest.approx((means[0], means[-1]))
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (2.0 + 2.6889 * (means[0] - 2.0), 2.0 + 2.6889 * (means[-1] - 2.0)), abs=1e-3
+    )
     assert estimate.count == 3
+
+
+def test_the_bootstrap_of_five_values_holds_the_truth_as_often_as_it_says() -> None:
+    """Of 1,000 samples of five normal values; the plain percentiles hold it in 84%."""
+    rng = torch.Generator().manual_seed(0)
+    samples = torch.randn(1000, 5, generator=rng, dtype=torch.float64).tolist()
+    held = sum(estimate.low <= 0.0 <= estimate.high for estimate in map(bootstrap, samples))
+    assert 930 <= held <= 970
 
 
 def test_the_bootstrap_is_as_wide_as_the_normal_interval_for_many_values() -> None:

@@ -95,6 +95,26 @@ def test_every_token_that_the_run_samples_is_counted_and_none_of_the_observers(
     assert trial.tokens == sampled["run"]
 
 
+def test_a_beginning_of_a_class_that_was_edited_is_another_one(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine: ...")
+    spec = json.dumps(f"{file}:Mine")
+    settings = {
+        "flaw": [f"flaw.name={spec}", "flaw.where=labels"],
+        "world": [f"world.name={spec}"],
+        "labeller": [f"world.labeller={spec}"],
+    }
+    configs = {name: replace(job(tmp_path), overrides=tuple(those)).config() for name, those in settings.items()}
+    before = {name: beginning_key(config, "key") for name, config in configs.items()}
+    file.write_text("class Mine: x = 1")
+    assert all(beginning_key(config, "key") != before[name] for name, config in configs.items())
+    # Nobody who labels sees a flaw of the reward.
+    rewarding = replace(job(tmp_path), overrides=(f"flaw.name={spec}", "flaw.where=reward")).config()
+    was = beginning_key(rewarding, "key")
+    file.write_text("class Mine: x = 2")
+    assert beginning_key(rewarding, "key") == was
+
+
 def test_a_trial_of_an_older_version_is_refused(one: Job, tmp_path: Path) -> None:
     copy = tmp_path / "old"
     shutil.copytree(one.path, copy)

@@ -96,6 +96,16 @@ def test_one_member_alone_is_asked_for_more_labels_and_the_run_goes_on(changes: 
     assert collected[more[0]["round"] + 1] == 2 * collected[2]
 
 
+def test_a_refresh_that_the_guard_orders_waits_for_the_end_of_a_freeze(changes: dict[str, str], tmp_path: Path) -> None:
+    """Nothing else asks for one: the order of round 2 is carried out in round 4."""
+    frozen = {"refresh__every_rounds": "0", "refresh__on_miscalibration": "false", "refresh__freeze": "[[2, 3]]"}
+    run = small_run.run(tmp_path, **changes, **frozen)
+    assert 2 in [a["round"] for a in events_of(run, "action") if a["rung"] == "refresh"]
+    tried = [e for e in events_of(run) if e["event"] in ("refresh", "refresh_skipped")]
+    assert [e["round"] for e in tried] == [4]
+    assert tried[0]["reason"].startswith("the guard asked for it")
+
+
 def test_no_label_is_lost(rolled_back: Path) -> None:
     with PreferenceStore.open(f"sqlite:///{rolled_back / 'run.db'}") as store:
         ids = [item.comparison.id for item in store.labelled()]

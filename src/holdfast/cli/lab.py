@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from dataclasses import replace
@@ -103,15 +104,21 @@ def list_experiments(args: argparse.Namespace) -> int:
 
     known = all_experiments()
     rows = [
-        {"name": e.name, "question": e.question, "scenarios": len(e.chosen()), "arms": len(e.arms), "seeds": e.seeds}
+        {
+            "name": e.name,
+            "question": e.question,
+            "scenarios": len(e.chosen()),
+            "arms": len(e.arms),
+            "seeds": e.seeds,
+            "trials": len(e.chosen()) * sum(min(arm.seeds or e.seeds, e.seeds) for arm in e.arms),
+        }
         for e in known.values()
     ]
     if args.json:
         print(json.dumps(rows))
         return 0
     for row in rows:
-        trials = row["scenarios"] * row["arms"] * row["seeds"]  # type: ignore[operator]
-        print(f"{row['name']:<18} {row['question']}  ({trials} trials)")
+        print(f"{row['name']:<18} {row['question']}  ({row['trials']} trials)")
     return 0
 
 
@@ -143,7 +150,7 @@ def run(args: argparse.Namespace, experiment: Experiment) -> int:
     if not results.trials:
         raise HoldfastError(f"No trial has ended; the first one said: {results.failures[0]}")
     document = document_of(plan, results, command_of(sys.argv[1:]))
-    label = experiment.name + tag_of(args)
+    label = experiment.name + tag_of(args, experiment)
     path = keep(document, label, out)
     keep_figure(plan.experiment, document["result"], label, out)
     show(plan.experiment, document, args.json, path)
@@ -194,14 +201,17 @@ def plan_of(args: argparse.Namespace, experiment: Experiment) -> Plan:
     )
 
 
-def tag_of(args: argparse.Namespace) -> str:
+def tag_of(args: argparse.Namespace, experiment: Experiment) -> str:
     """What sets a result apart in the name of its file: the plain name is for the experiment as it stands."""
+    changed = hashlib.sha256("\n".join(args.overrides).encode()).hexdigest()[:6]
     parts = [Path(args.world.rpartition(":")[0]).stem] if ":" in (args.world or "") else []
     parts += [args.flaw.rpartition(":")[2]] if args.flaw else []
+    parts += [f"weight-{args.weight:g}"] if args.weight is not None else []
     parts += [args.forms] if args.forms != "default" else []
     parts += [name.replace(" ", "-").replace(",", "") for name in args.only]
     parts += [f"from-{args.first_seed}"] if args.first_seed != FIRST_SEED else []
-    parts += ["changed"] if args.overrides else []
+    parts += [f"{args.seeds}-seeds"] if args.seeds not in (None, experiment.seeds) else []
+    parts += [f"changed-{changed}"] if args.overrides else []
     parts += ["quick"] if args.quick else []
     return "".join(f"-{part}" for part in parts)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.assembly import assemble
 from holdfast.config import Config
 from holdfast.gathering import gather
+from holdfast.lab.edited import files_in
 from holdfast.lab.references import copy_reference, waiting_for
 from holdfast.preferences.types import PatientLabeller
 from holdfast.rundir import RunDirectory
@@ -38,7 +39,9 @@ def beginning_key(config: Config, key: str) -> str:
     """What a beginning follows from beside the reference, as a name. A flaw of the reward is not seen by who labels."""
     reward = {name: value for name, value in asdict(config.reward).items() if name not in AFTERWARDS}
     flaw = asdict(config.flaw) if config.flaw.where == "labels" else {}
-    facts = [key, reward, flaw, asdict(config.world), asdict(config.rollout), asdict(config.data)]
+    facts: list[object] = [key, reward, flaw, asdict(config.world), asdict(config.rollout), asdict(config.data)]
+    # What the files say, where there are any: an edited class may label otherwise.
+    facts += files_in([f"of={spec}" for spec in (flaw.get("name", ""), config.world.name, config.world.labeller)])
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

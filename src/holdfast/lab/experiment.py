@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 from holdfast.checkpoint.files import write_atomic
 from holdfast.config import Config, config_from, config_toml, load_config
 from holdfast.errors import HoldfastError
+from holdfast.lab.edited import files_in
 from holdfast.lab.mislabelling import HONEST
 from holdfast.lab.trial import Job, Trial
 from holdfast.report.charts import ChartSpec
@@ -226,12 +226,6 @@ def _today(facts: str) -> str:
         return json.dumps([config_toml(config_from(tomllib.loads(config)), comments=False), *rest])
     except HoldfastError:
         return ""
-
-
-def files_in(overrides: Sequence[str]) -> list[str]:
-    """Digests of the files of classes that settings name: a flaw or a world that was edited is another one."""
-    named = [match[1] for text in overrides if (match := re.search(r"=\s*\"?([^\"]+\.py):\w+\"?\s*$", text))]
-    return [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in named if Path(name).is_file()]
 
 
 def mean_heldout(trials: Sequence[Trial]) -> dict[str, list[float]]:

@@ -7,7 +7,6 @@ Planted: from a known round on every reward member pays for it (`flaw.where = re
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from holdfast.lab.experiment import Arm, Scenario
 
@@ -93,7 +92,3 @@ AGAIN_ARM = Arm(
     again=True,
     seeds=2,
 )
-
-
-def settings_of(arms: Sequence[Arm]) -> dict[str, list[str]]:
-    return {arm.name: list(arm.overrides) for arm in arms}

@@ -1,6 +1,7 @@
 """How sure a result is: means, paired differences and shares, each with an interval; when a run's gold began to fall.
 
-Intervals of means are by the bootstrap's percentiles over paired seeds, with draws that are always the same.
+Intervals of means are by the bootstrap over paired seeds, as wide as few seeds ask for, with draws that are always the
+same.
 """
 
 from __future__ import annotations
@@ -43,19 +44,31 @@ class Estimate:
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean with its 95% interval by Student's t; needs at least two values."""
-    n = len(values)
-    t = T_975[n - 2] if n - 1 <= len(T_975) else Z_975
-    half = t * stdev(values) / n**0.5
+    half = t_975(len(values)) * stdev(values) / len(values) ** 0.5
     return fmean(values), fmean(values) - half, fmean(values) + half
 
 
+def t_975(count: int) -> float:
+    """The 97.5% point of Student's t for a mean of so many values."""
+    return T_975[count - 2] if count - 1 <= len(T_975) else Z_975
+
+
 def bootstrap(values: Sequence[float]) -> Estimate:
-    """The mean with the 2.5th and 97.5th percentile of the means of resamples; one value has no width."""
+    """The mean with the 2.5th and 97.5th percentile of the means of resamples, drawn out as far as few values ask for.
+
+    As they are, the percentiles hold the truth in 84% of cases and not in 95% where there are five values: resamples
+    vary less than samples do, by sqrt((n - 1) / n), and nobody knows by how much samples vary. Both are in Student's t,
+    so the percentiles are drawn out from the mean by t / z * sqrt(n / (n - 1)). One value has no width.
+    """
     if not values:
         raise ValueError("a mean of nothing")
-    means_R = _resampled_means(values)
-    low, high = torch.quantile(means_R, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Estimate(fmean(values), low, high, len(values))
+    count, mean = len(values), fmean(values)
+    if count == 1:
+        return Estimate(mean, mean, mean, 1)
+    quantiles = torch.quantile(_resampled_means(values), torch.tensor([0.025, 0.975], dtype=torch.float64))
+    wider = t_975(count) / Z_975 * (count / (count - 1)) ** 0.5
+    low, high = (mean + wider * (end - mean) for end in quantiles.tolist())
+    return Estimate(mean, low, high, count)
 
 
 def share(hits: int, count: int) -> Estimate:

@@ -13,6 +13,7 @@ from holdfast.lab.statistics import bootstrap, chance_of_best
 from holdfast.report.charts import ChartSpec, Series
 
 PREFIX = "sweep-"
+WATCHES = "guard.mode=advise"
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,12 @@ def values(name: str, words: str, setting: str, *tried: object, beside: tuple[st
 KNOBS: dict[str, Knob] = {
     knob.name: knob
     for knob in (
-        values("beta", "KL coefficient, held fixed", "kl.beta", 0.0, 0.01, 0.03, 0.05, 0.1, 0.2, 0.5,
-               beside=("kl.controller=fixed",)),
-        # The guard watches and does nothing: it would order refreshes, and roll back where there were none.
+        # In these two the guard watches and does nothing: it would roll back what too little KL does, and where there
+        # were no refreshes it would order some.
+        values("beta", "KL coefficient, held fixed, with a guard that only watches", "kl.beta",
+               0.0, 0.01, 0.03, 0.05, 0.1, 0.2, 0.5, beside=("kl.controller=fixed", WATCHES)),
         values("refresh", "rounds from refresh to refresh, with a guard that only watches; 0 is never",
-               "refresh.every_rounds", 0, 1, 2, 4, beside=("refresh.on_miscalibration=false", "guard.mode=advise")),
+               "refresh.every_rounds", 0, 1, 2, 4, beside=("refresh.on_miscalibration=false", WATCHES)),
         values("budget", "KL allowed with no labels", "kl.budget_start", 0.5, 1.0, 2.0, 4.0, 8.0),
         Knob(
             "schedule",
@@ -50,8 +52,14 @@ KNOBS: dict[str, Knob] = {
         values("members", "reward models in the ensemble", "reward.members", 1, 2, 3, 5),
         values("aggregation", "how members become one reward", "reward.aggregation",
                "mean", "median", "worst", "uncertainty", "agreement"),
-        values("audit", "fresh pairs a round against the reference, and as many against the last good policy",
-               "audit.pairs", 0, 8, 24, 48),
+        Knob(
+            "audit",
+            "fresh pairs a round against the reference, and as many against the last good policy; 0 asks nobody",
+            {
+                "0": ("audit.pairs=0", "audit.suspicious_pairs=0"),
+                **{str(pairs): (f"audit.pairs={pairs}",) for pairs in (8, 24, 48)},
+            },
+        ),
         values("average", "last policies whose mean a run ends with", "run.average", 1, 2, 4),
         values("noise", "share of labels that are wrong by chance", "world.label_noise", 0.0, 0.1, 0.2, 0.3),
     )
