@@ -125,3 +125,29 @@ def test_a_lost_round_is_asked_about_further_and_an_unclear_one_further_still() 
     lost = {"reference": 0.75, "anchor": 0.375, "pointed": 0.75}
     assert asked_about([1, 2], lost)[1]["anchor"] == 144
     assert asked_about([1, 1], lost)[1]["anchor"] == most_pairs(AuditConfig(pairs=24, suspicious_pairs=72)) == 216
+
+
+@pytest.mark.parametrize(
+    ("level", "against", "won", "stands"),
+    [
+        ("healthy", "anchor", 36, True),
+        # Of 72 pairs the last good policy wins 40: 8 more than it loses, and one standard error is 8.5.
+        ("healthy", "anchor", 32, True),
+        ("healthy", "anchor", 31, False),
+        ("healthy", "pointed", 10, True),
+        ("watch", "anchor", 36, False),
+        ("hacking", "anchor", 36, False),
+    ],
+)
+def test_a_policy_stands_where_people_have_nothing_against_it(level: Any, against: Any, won: int, stands: bool) -> None:
+    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+    pairs = [AuditPair(str(n), against, float(n < won), 0.6) for n in range(72)]
+    assert held.stands(Verdict(level, "", {}), pairs) is stands
+
+
+def test_before_any_round_was_good_the_last_good_policy_is_the_reference() -> None:
+    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY)
+    pairs = [AuditPair(str(n), "reference", float(n < 31), 0.6) for n in range(72)]
+    assert held.prefers_anchor(pairs)
+    held.good = Good("round-0001", 1, 6)
+    assert not held.prefers_anchor(pairs)

@@ -168,6 +168,10 @@ class Guarding(Generic[Player]):
         won = [pair.policy_won for pair in pairs if pair.against == self._last_good]
         return len(won) - 2 * sum(won) > math.sqrt(len(won))
 
+    def stands(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
+        """Whether nothing speaks against the policy: no watch, and people do not like the last good one better."""
+        return verdict.level == "healthy" and not self.prefers_anchor(pairs)
+
     def advance(self, name: str, round: int, step: int, policy: Player) -> None:
         """The present policy, saved under `name`, is the last good one from now on."""
         self.good = Good(name, round, step)

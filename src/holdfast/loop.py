@@ -175,8 +175,7 @@ class OnlineLoop:
             self.event("round_finished", kl=self.ledger.reference, kl_round=self.ledger.round_total(at.round))
             self.commit_before_audit()
         name = f"round-{at.round:04d}"
-        watch_over(self, name)
-        if self.averaging.wants(at.round):
+        if watch_over(self, name) and self.averaging.wants(at.round):
             self.averaging.add(whole_state(self.policy))
         at.round, at.step_in_round, at.audit_due = at.round + 1, 0, False
         self.commit(name)

@@ -69,10 +69,13 @@ def see(loop: OnlineLoop, experience: Experience, scored: Scored, learned: Mappi
     return loop.guarding.guard.see(view)
 
 
-def watch_over(loop: OnlineLoop, name: str) -> None:
-    """Audit, verdict, actions; the policy that people like becomes the one that a rollback goes back to."""
+def watch_over(loop: OnlineLoop, name: str) -> bool:
+    """Audit, verdict, actions; the policy that people like becomes the one that a rollback goes back to.
+
+    Returns whether the policy that the round came to stands, with nothing said against it.
+    """
     if loop.guarding is None:
-        return
+        return True
     at, guarding = loop.position, loop.guarding
     last = at.round >= loop.config.run.rounds
     with loop.timed("audit"):
@@ -93,9 +96,11 @@ def watch_over(loop: OnlineLoop, name: str) -> None:
     if guarding.acts and any(action.rung == "rollback" for action in actions):
         learn_known(loop)
         loop.let_observe()
+    stands = guarding.stands(verdict, pairs) or not guarding.acts
     if guarding.is_good(verdict, pairs):
         guarding.advance(name, at.round, at.step, loop.policy)
     guarding.guard.close_round(verdict)
+    return stands
 
 
 def voices_of(loop: OnlineLoop) -> Voices[Policy]:

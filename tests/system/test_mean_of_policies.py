@@ -14,6 +14,7 @@ import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.control.averaging import COUNT
+from holdfast.guarding import Guarding
 from small_run import differences, events_of, result_of
 
 # Neither guard nor samples, so that the last round of one run is the last round of the other but for its end.
@@ -51,6 +52,23 @@ def test_what_a_rollback_takes_back_is_not_in_it(tmp_path: Path) -> None:
     torch.testing.assert_close({name: averaged[name] for name in good}, good, rtol=0, atol=0)
     assert [event["policies"] for event in events_of(run, "averaged")] == [2]
     assert "average" not in CheckpointStore(run / "checkpoints").load("round-0006").tensors
+
+
+def test_a_policy_that_people_had_something_against_is_not_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds 4, 5 and 6 would be in the mean; something was said against that of round 5."""
+    real = Guarding.stands
+    against = iter([True] * 4 + [False] + [True])
+    monkeypatch.setattr(Guarding, "stands", lambda *args: real(*args) is not None and next(against))
+    longer = {"run__rounds": "6", "run__average": "3", "guard__mode": "act", "audit__budget": "0"}
+    run = small_run.run(tmp_path, **longer, checkpoint__keep="9")
+    assert not events_of(run, "rollback")
+    averaged = {n: CheckpointStore(run / "checkpoints").load(f"round-{n:04d}").tensors["average"] for n in (4, 5)}
+    assert [int(state[COUNT]) for state in averaged.values()] == [1, 1]
+    fourth = weights(run, 4)
+    torch.testing.assert_close({name: averaged[5][name] for name in fourth}, fourth, rtol=0, atol=0)
+    assert [event["policies"] for event in events_of(run, "averaged")] == [2]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -198,7 +198,16 @@ def _in_pairs(rate: Rate, in_full: bool) -> str:
 def _refresh_line(round: int, fields: Fields) -> str | None:
     if fields.get("accepted") is not False:
         return None
-    return because(f"{_at(round)}refresh refused by the gate", fields.get("gate_reason"))
+    return f"{_at(round)}refresh {refused(fields)}"
+
+
+def refused(fields: Fields) -> str:
+    """That the gate did not let a refresh in, what is used in its place, and why."""
+    version, in_use = fields.get("version"), fields.get("in_use")
+    # Half-way to a version that was refused is the next number.
+    halfway = isinstance(version, int) and isinstance(in_use, int) and in_use > version
+    words = "refused by the gate" + (", and half-way to it let in" if halfway else "")
+    return because(words, fields.get("gate_reason"))
 
 
 def _rollback_line(round: int, fields: Fields) -> str:

@@ -132,7 +132,7 @@ def _because(event: EventRow) -> str:
 def _refresh(event: EventRow) -> str:
     gate = lines.text(event.fields.get("gate_reason"))
     if is_refused(event):
-        return sentence(f"Refresh{_because(event)} {lines.because('refused by the gate', gate)}")
+        return sentence(f"Refresh{_because(event)} {lines.refused(event.fields)}")
     if gate:
         return f"{_refreshed(event)} {sentence(f'gate: {gate}')}"
     return _refreshed(event)

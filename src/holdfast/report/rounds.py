@@ -295,7 +295,7 @@ def _verdict_deed(event: EventRow, said: str) -> list[Deed]:
 def _refresh_deed(event: EventRow, said: str) -> list[Deed]:
     gate, reason = lines.text(event.fields.get("gate_reason")), lines.text(event.fields.get("reason"))
     if event.fields.get("accepted") is False:
-        return [Deed(sentence(lines.because("Refresh refused by the gate", gate)), "alarm")]
+        return [Deed(sentence(f"Refresh {lines.refused(event.fields)}"), "alarm")]
     version = event.number("version")
     words = "Refreshed" if version is None else f"Refreshed to v{version:g}"
     because = "the guard asked for it" if reason.startswith("the guard asked for it") else reason
