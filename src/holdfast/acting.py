@@ -36,7 +36,7 @@ def slow_down(loop: OnlineLoop, action: Action) -> None:
 
 
 def label_more(loop: OnlineLoop, action: Action) -> None:
-    """More comparisons in the next round, those on which the members disagree."""
+    """More comparisons in the next round, those on which members disagree where there are several."""
     orders = _orders(loop)
     before = {"label_more": orders.label_more}
     if loop.collecting.in_rounds:

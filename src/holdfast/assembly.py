@@ -222,11 +222,11 @@ def first_ensemble(loop: OnlineLoop, ingredients: Ingredients, reference_lm: Any
     """Version 1: given, found finished from an earlier attempt, or trained on the first labels."""
     refreshing, collecting = loop.refreshing, loop.collecting
     if given is not None:
-        VersionStore(given).load_newest_into(loop.rewarding.ensemble)
+        VersionStore(given).load_in_use_into(loop.rewarding.ensemble)
         refreshing.versions.save(loop.rewarding.ensemble)
         return
     if refreshing.versions.numbers():
-        refreshing.versions.load_newest_into(loop.rewarding.ensemble)
+        refreshing.versions.load_in_use_into(loop.rewarding.ensemble)
         first_repeats(loop)
         return
     if ingredients.imported:
@@ -368,7 +368,7 @@ def build_loop(
     hold_models(policy, reference, critic, ensemble, guarding)
     rows = Cursor(len(task.prompts), seed, "standardise").take(config.reward.standardise_samples)
     standard = reference_answers([codec.encode_prompt(task.prompts[i]) for i in rows], generator(seed, "standardise"))
-    return OnlineLoop(
+    loop = OnlineLoop(
         config=config,
         codec=codec,
         prompts=task.prompts,
@@ -402,3 +402,6 @@ def build_loop(
         observers=observers,
         stop_requested=stop_requested,
     )  # fmt: skip
+    # In the rounds the reference's answers are counted with all others.
+    loop.rewarding.reference_answers = partial(loop.sample, reference)
+    return loop

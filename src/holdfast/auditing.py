@@ -173,7 +173,7 @@ class Auditing:
             self.collecting.response(*side[place], Provenance(version, round, number))
             for side, version in ((pairs.ours, f"round-{round:04d}"), (pairs.theirs, opponent))
         ]
-        key = f"{self.collecting.key}/audit-{self.collecting.mark(round)}-{number:05d}"
+        key = f"{self.collecting.key}/audit-{self.collecting.mark_after_steps(round)}-{number:05d}"
         # It belongs to the next round, which may train on it: a round done again must not find its own audit there.
         return Comparison(key, self.collecting.prompts[pairs.rows[place]], responses[0], responses[1], round + 1)
 

@@ -71,6 +71,7 @@ class Collecting:
     cursor: Cursor
     after_people: Callable[[], None] = lambda: None  # when people have answered: how good are their labels?
     returns: int = 0  # how often an owner took the run back; a round that was cut before asks other things after it
+    changes: int = 0  # how often an owner changed what steps do; the audit of a round that was cut asks other things
 
     def collect(
         self,
@@ -137,7 +138,7 @@ class Collecting:
                 self.response(side, n, Provenance(version, round, n))
                 for side, version in zip(sides, versions, strict=True)
             )
-            key = f"{self.key}/adversarial-{self.mark(round)}-{n:05d}"
+            key = f"{self.key}/adversarial-{self.mark_after_steps(round)}-{n:05d}"
             # They belong to the next round, as the audit's do.
             candidates.append(Comparison(key, self.prompts[row], one, other, round + 1))
         margins_P = pair_margins(self.ensemble, [self._pair(c) for c in candidates]).mean(0)
@@ -148,6 +149,10 @@ class Collecting:
     def mark(self, round: int) -> str:
         """What ids of a round's comparisons have in common."""
         return f"r{round:04d}.{self.returns}" if self.returns else f"r{round:04d}"
+
+    def mark_after_steps(self, round: int) -> str:
+        """The same for those that follow from the round's steps."""
+        return f"{self.mark(round)}+{self.changes}" if self.changes else self.mark(round)
 
     @property
     def in_rounds(self) -> bool:

@@ -169,8 +169,11 @@ class Guarding(Generic[Player]):
         return len(won) - 2 * sum(won) > math.sqrt(len(won))
 
     def stands(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
-        """Whether nothing speaks against the policy: no watch, and people do not like the last good one better."""
-        return verdict.level == "healthy" and not self.prefers_anchor(pairs)
+        """Whether nothing is held against the policy: a round to be trusted, and the last good one is not liked better.
+
+        Nothing is, where the guard only advises.
+        """
+        return not self.acts or (verdict.trusted and not self.prefers_anchor(pairs))
 
     def advance(self, name: str, round: int, step: int, policy: Player) -> None:
         """The present policy, saved under `name`, is the last good one from now on."""

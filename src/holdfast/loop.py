@@ -83,7 +83,7 @@ class Position:
     """Where the loop is. `round` is the one being worked on, from 1; `step` counts over the whole run.
 
     `audit_due` says that the round's steps are done and people are being asked about them. `tokens` counts what was
-    sampled from the first round on, whoever sampled it for whatever; observers apart.
+    sampled from the first round on, for whatever; observers and probes apart.
     """
 
     round: int = 1
@@ -139,7 +139,7 @@ class OnlineLoop:
         rounds, steps = self.config.run.rounds, self.config.run.steps_per_round
         fresh = self.checkpoints.is_empty()
         if fresh:
-            self.position.tokens = 0
+            self.position.tokens = 0  # what stands before the rounds may be shared, and is counted apart
             self.show_samples()
             if self.prober is not None:
                 stage = self.prober.stage
@@ -362,21 +362,19 @@ class OnlineLoop:
     def answer(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
         """The current policy's answers, drawn with a seed of the caller's; the loop's own draws are not touched."""
         ids = [self.codec.encode_prompt(p) for p in prompts]
-        return self.texts(self._sample(self.policy, ids, generator(seed, "answers")))
+        return self.texts(self.sample(self.policy, ids, generator(seed, "answers"), counted=False))
 
     def texts(self, rollout: Rollout) -> list[Answer]:
         return [Answer(self.codec.decode(r), done) for r, done in zip(rollout.responses, rollout.finished, strict=True)]
 
-    def sample(self, policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
-        """Answers to prompts, counted."""
-        rollout = self._sample(policy, prompts, rng)
-        self.position.tokens += sum(rollout.lengths)
-        return rollout
-
-    def _sample(self, policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+    def sample(self, policy: Policy, prompts: list[list[int]], rng: torch.Generator, counted: bool = True) -> Rollout:
+        """Answers to prompts; those for observers are not counted."""
         if self.served is not None and policy is self.policy:
-            return self.served.sample(policy, prompts, rng)
-        return sample(policy, prompts, sampling_of(self.config), self.codec.eos_id, self.codec.pad_id, rng)
+            rollout = self.served.sample(policy, prompts, rng)
+        else:
+            rollout = sample(policy, prompts, sampling_of(self.config), self.codec.eos_id, self.codec.pad_id, rng)
+        self.position.tokens += sum(rollout.lengths) if counted else 0
+        return rollout
 
     def event(self, kind: str, **fields: object) -> None:
         """Write that something happened, and say so where somebody is watching."""

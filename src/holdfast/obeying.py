@@ -31,11 +31,12 @@ class Obeying:
     paused_by: str = ""
     audit_now: bool = False
     returns: int = 0  # rollbacks carried out
+    changes: int = 0  # requests carried out after which steps come out differently
     unsettled: list[tuple[int, Literal["done", "refused"], str]] = field(default_factory=list)
     poll_seconds: float = 1.0
 
     def state(self) -> dict[str, Any]:
-        known = ("last", "paused_by", "audit_now", "returns")
+        known = ("last", "paused_by", "audit_now", "returns", "changes")
         return {name: getattr(self, name) for name in known}
 
     def restore(self, state: dict[str, Any] | None) -> None:
@@ -44,6 +45,7 @@ class Obeying:
         self.paused_by = str(state["paused_by"]) if state else ""
         self.audit_now = bool(state.get("audit_now", False)) if state else False
         self.returns = int(state.get("returns", 0)) if state else 0
+        self.changes = int(state.get("changes", 0)) if state else 0
 
     def ends_round(self) -> bool:
         """Whether an audit has been asked for, which ends the round; asked once."""
@@ -77,6 +79,9 @@ def obey(loop: OnlineLoop) -> bool:
             loop.event("owner", action=request.action, by=request.asked_by, words=f"refused: {error}", changed=False)
         else:
             obeying.unsettled.append((request.id, "done", outcome))
+            if request.action in CHANGES_STEPS:
+                obeying.changes += 1
+                loop.collecting.changes = obeying.changes
         obeying.last = request.id
     return bool(asked)
 
@@ -174,6 +179,9 @@ def _budget(loop: OnlineLoop, request: OwnerRequest) -> str:
         loop, request, "changed the KL budget", {"kl_target": before}, {"kl_target": loop.controller.target}
     )
 
+
+# After these a step comes out differently.
+CHANGES_STEPS: tuple[Action, ...] = ("reward", "beta", "budget")
 
 _ACTIONS: dict[Action, Callable[[OnlineLoop, OwnerRequest], str]] = {
     "pause": _pause,

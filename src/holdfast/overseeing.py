@@ -72,7 +72,7 @@ def see(loop: OnlineLoop, experience: Experience, scored: Scored, learned: Mappi
 def watch_over(loop: OnlineLoop, name: str) -> bool:
     """Audit, verdict, actions; the policy that people like becomes the one that a rollback goes back to.
 
-    Returns whether the policy that the round came to stands, with nothing said against it.
+    Returns whether the policy that the round came to stands, with nothing held against it.
     """
     if loop.guarding is None:
         return True
@@ -96,7 +96,7 @@ def watch_over(loop: OnlineLoop, name: str) -> bool:
     if guarding.acts and any(action.rung == "rollback" for action in actions):
         learn_known(loop)
         loop.let_observe()
-    stands = guarding.stands(verdict, pairs) or not guarding.acts
+    stands = guarding.stands(verdict, pairs)
     if guarding.is_good(verdict, pairs):
         guarding.advance(name, at.round, at.step, loop.policy)
     guarding.guard.close_round(verdict)

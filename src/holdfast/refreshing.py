@@ -182,7 +182,7 @@ class Refreshing:
         self.versions.check_used(version)
         self.versions.load_into(self.ensemble, version)
         # The first one counts as round 1's, also where it was given and made in a round of another run.
-        first = version == self.versions.numbers()[0]
+        first = version == min(self.versions.numbers())
         self.last_round = 1 if first else self.ensemble.round
         self.last_step, self.settled = ledger.last_step_before(self.last_round), False
 

@@ -83,7 +83,7 @@ def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
         loop.guarding.restore(state, good.tensors["policy"])
     if loop.obeying is not None:
         loop.obeying.restore(document.get("obeying"))
-        loop.collecting.returns = loop.obeying.returns
+        loop.collecting.returns, loop.collecting.changes = loop.obeying.returns, loop.obeying.changes
     loop.tracker.rewind(document["offsets"])
     for observer in loop.observers:
         observer.rewind(loop.position.step)

@@ -150,9 +150,10 @@ def test_sft_reward_and_ppo_one_after_the_other(
 
 
 def test_a_ppo_run_cut_short_before_it_has_its_ensemble_goes_on_with_the_given_one(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The given ensemble is a run's third version, so it cannot be mistaken for one that was trained afresh."""
+    small = small_run.run(tmp_path / "given", guard__mode="off", gate__use="false")
     monkeypatch.chdir(tmp_path)
     arguments = ["ppo", "--policy", str(small / "reference"), "--reward", str(small / "rewards"), "--name", "cut"]
     still = {"preferences__per_round": "0", "refresh__every_rounds": "0"}

@@ -116,6 +116,8 @@ def test_half_a_command_is_a_usage_error(arguments: list[str], capsys: pytest.Ca
         (["gate"], ""),
         (["gate", "--seeds", "5"], ""),
         (["gate", "--seeds", "2", "--first-seed", "1010"], "-from-1010-2-seeds"),
+        (["gate", "--world", "everyday"], "-everyday"),
+        (["gate", "--world", "my/place.py:Mine"], "-place"),
         (["gate", "--flaw", "my.py:Mine", "--weight", "0.5"], "-Mine-weight-0.5"),
     ],
 )

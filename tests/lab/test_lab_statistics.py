@@ -7,13 +7,18 @@ from statistics import fmean
 import pytest
 import torch
 
-from holdfast.lab.statistics import bootstrap, chance_of_best, kept_its_peak, mean_interval, onset, share
+from holdfast.lab.statistics import bootstrap, chance_of_best, kept_its_peak, mean_interval, onset, share, t_975
 
 
 def test_the_interval_by_students_t() -> None:
     # Mean 2, sd 1, n 3: 4.303 / sqrt(3) = 2.4843 either way.
     mean, low, high = mean_interval([1.0, 2.0, 3.0])
     assert (mean, low, high) == pytest.approx((2.0, -0.4843, 4.4843), abs=1e-3)
+
+
+@pytest.mark.parametrize(("count", "published"), [(5, 2.776), (31, 2.042), (32, 2.0395), (41, 2.0211), (121, 1.9799)])
+def test_students_t(count: int, published: float) -> None:
+    assert t_975(count) == pytest.approx(published, abs=5e-4)
 
 
 def test_the_bootstrap_against_all_resamples() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import small_run
-from holdfast import loop
+from holdfast import assembly, loop
 from holdfast.errors import HoldfastError
 from holdfast.lab.beginnings import beginning_key
 from holdfast.lab.references import reference_key
@@ -69,8 +69,9 @@ def test_the_measurements_of_a_run(one: Job) -> None:
     json.dumps(summary(trial))
 
 
+@pytest.mark.parametrize("shaping", ["none", "sigmoid"])
 def test_every_token_that_the_run_samples_is_counted_and_none_of_the_observers(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    shaping: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted where the sampler is called: what is thrown away unlabelled as well."""
     sampled: dict[str, int] = {"run": 0, "observer": 0}
@@ -89,8 +90,14 @@ def test_every_token_that_the_run_samples_is_counted_and_none_of_the_observers(
             asking.pop()
 
     monkeypatch.setattr(loop, "sample", counting)
+    # Whoever samples by himself once the rounds have begun is not counted, and is found here.
+    monkeypatch.setattr(assembly, "sample", lambda *args: real(*args) if asking == ["run"] and not begun else _never())
+    begun: list[bool] = []
+    run = loop.OnlineLoop.run
+    monkeypatch.setattr(loop.OnlineLoop, "run", lambda self: (begun.append(True), run(self))[1])
     monkeypatch.setattr(loop.OnlineLoop, "answer", observed)
-    trial = run_trial(job(place / "counted", "guard.mode=act", "audit.pairs=6", references=None))
+    settings = ("guard.mode=act", "audit.pairs=6", f"reward.shaping={shaping}")
+    trial = run_trial(job(place / f"counted-{shaping}", *settings, references=None))
     assert sampled["observer"] > 0
     assert trial.tokens == sampled["run"]
 
@@ -115,13 +122,16 @@ def test_a_beginning_of_a_class_that_was_edited_is_another_one(tmp_path: Path) -
     assert beginning_key(rewarding, "key") == was
 
 
-def test_a_trial_of_an_older_version_is_refused(one: Job, tmp_path: Path) -> None:
-    copy = tmp_path / "old"
-    shutil.copytree(one.path, copy)
-    facts = json.loads((copy / TRIAL_FILE).read_text())
-    (copy / TRIAL_FILE).write_text(json.dumps({**facts, "trial": 1}))
+def test_a_trial_of_an_older_version_is_refused_also_where_it_was_cut(one: Job, tmp_path: Path) -> None:
+    old = replace(one, path=tmp_path / "old")
+    shutil.copytree(one.path, old.path)
+    manifest = json.loads((old.path / "manifest.json").read_text())
+    (old.path / "manifest.json").write_text(json.dumps({**manifest, "trial": 2}))
     with pytest.raises(HoldfastError, match="older version of Holdfast"):
-        read_trial(copy)
+        run_trial(old)
+    (old.path / TRIAL_FILE).unlink()
+    with pytest.raises(HoldfastError, match="older version of Holdfast"):
+        run_trial(old)
 
 
 def test_a_trial_that_has_ended_is_read_and_not_run(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:

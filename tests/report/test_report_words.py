@@ -127,9 +127,9 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
         ({"event": "lr_decayed", "lr": 1.4e-5}, "Learning rate lowered to 1.4e-5."),
         (
             {"event": "averaged", "policies": 4, "kl": 3.25},
-            "The policy is now the mean of the last 4 rounds' policies, 3.25 nats from the reference.",
+            "The policy is now the mean of 4 policies of the last rounds, 3.25 nats from the reference.",
         ),
-        ({"event": "averaged"}, "The policy is now the mean of the last rounds' policies."),
+        ({"event": "averaged"}, "The policy is now the mean of the policies of the last rounds."),
         ({"event": "sft_finished", "loss": None}, "Supervised fine-tuning finished."),
         (
             {"event": "second_opinions_missing", "comparisons": 3, "reason": "the endpoint cannot be reached."},

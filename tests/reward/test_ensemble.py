@@ -107,7 +107,7 @@ def test_every_version_is_kept_and_the_newest_is_found(tmp_path: Path) -> None:
         _saved(tmp_path, version)
     assert store.numbers() == [1, 2, 3, 4, 5]
     loaded = _another()
-    store.load_newest_into(loaded)
+    store.load_in_use_into(loaded)
     assert (loaded.version, loaded.labels) == (5, 75)
     store.load_into(loaded, 2)
     assert (loaded.version, loaded.labels) == (2, 72)
@@ -136,7 +136,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 def test_versions_that_are_not_there(tmp_path: Path) -> None:
     store = VersionStore(tmp_path / "rewards")
     with pytest.raises(HoldfastError, match="no reward ensemble"):
-        store.load_newest_into(_another())
+        store.load_in_use_into(_another())
     with pytest.raises(HoldfastError, match="no reward ensemble"):
         members_in(tmp_path / "rewards")
     _saved(tmp_path)
@@ -261,7 +261,7 @@ def test_a_refused_version_is_kept_but_never_the_newest(tmp_path: Path) -> None:
     _made(store, 2, round=2)
     _made(store, 3, round=3, refused=True)
     loaded = toy_ensemble(1)
-    store.load_newest_into(loaded)
+    store.load_in_use_into(loaded)
     assert (loaded.version, loaded.round) == (2, 2)
     store.load_into(loaded, 3)
     assert (loaded.version, loaded.round) == (3, 3)

@@ -48,7 +48,7 @@ def test_a_refused_candidate_is_saved_and_the_version_in_use_stays_bit_for_bit(
     assert torch.equal(ensemble.scores(PROMPTS, RESPONSES), scores_KB)
     assert (ensemble.version, ensemble.labels, ensemble.watermark) == (1, 40, watermark)
     assert refreshing.versions.numbers() == [1, 2]
-    refreshing.versions.load_newest_into(ensemble)
+    refreshing.versions.load_in_use_into(ensemble)
     assert ensemble.version == 1
     refreshing.versions.load_into(ensemble, 2)
     assert not same(weights_of(ensemble), before), "what was refused can be looked at"
@@ -115,7 +115,7 @@ def test_a_refused_candidate_joins_half_way_where_the_gate_lets_that_in(
     torch.testing.assert_close(scores_KB.mean(1), torch.zeros(2), atol=1e-4, rtol=0)
     assert refreshing.versions.numbers() == [1, 2, 3]
     assert (refreshing.last_round, refreshing.last_step) == (2, 5)
-    refreshing.versions.load_newest_into(refreshing.ensemble)
+    refreshing.versions.load_in_use_into(refreshing.ensemble)
     assert refreshing.ensemble.version == 3
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import small_run
 from holdfast.cli.main import main
+from holdfast.collecting import Collecting
 from holdfast.errors import HoldfastError
 from holdfast.guarding import Guarding
 from holdfast.obeying import Obeying
@@ -120,6 +121,33 @@ def test_an_earlier_version_of_the_ensemble_is_gone_back_to(asked, monkeypatch):
     assert [e["version"] for e in refreshes] == [2, 3, 4], "no number is used twice"
     # A round collects 8 comparisons and asks about some in its audit; a fifth never trains.
     assert refreshes[2]["trained_on"] > refreshes[0]["trained_on"] + refreshes[1]["trained_on"]
+
+
+@pytest.mark.parametrize(("action", "arguments"), [("reward", {"version": 1}), ("beta", {"value": 0.5})])
+def test_a_round_that_was_cut_in_its_audit_asks_other_things_after_a_change(tmp_path, monkeypatch, action, arguments):
+    """The audit of round 3 is stored and not answered; done again under another reward or beta its answers differ."""
+    ask = Collecting.ask
+
+    def cut(self, comparisons, purpose="training"):
+        if purpose == "audit" and "/audit-r0003" in comparisons[0].id:
+            self.store.add_comparisons(comparisons)
+            raise KeyboardInterrupt
+        return ask(self, comparisons, purpose)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Collecting, "ask", cut)
+        assert main(small_run.run_arguments(tmp_path, gate__use="false")) == 130
+    run = tmp_path / small_run.NAME
+    with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
+        RequestStore(store.database, KEY).ask("after-the-cut", action, arguments, "", "ben")
+    assert main(["resume", str(run)]) == 0
+    assert settled(run)[action][0] == "done"
+    with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
+        asked = [item.comparison.id for item in store.labelled()]
+    # What stood before the round's steps is asked once, what came after them under another name.
+    assert len([i for i in asked if "/r0003-" in i]) == 8
+    assert [i for i in asked if "/audit-r0003+1-" in i]
+    assert not [i for i in asked if "/audit-r0003-" in i]
 
 
 def versions_of(requests: RequestStore) -> int:

@@ -42,7 +42,9 @@ def server_process(model: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.kill()
 
 
-def drawn_here(loop: OnlineLoop, policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+def drawn_here(
+    loop: OnlineLoop, policy: Policy, prompts: list[list[int]], rng: torch.Generator, counted: bool = True
+) -> Rollout:
     """In this process what a server does: a seed for each answer, then one pass for log-probs and values."""
     sampling, eos, pad = sampling_of(loop.config), loop.codec.eos_id, loop.codec.pad_id
     if policy is not loop.policy:

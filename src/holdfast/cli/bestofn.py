@@ -87,7 +87,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
         raise HoldfastError(f"--limit is {args.limit}; answer at least 1 prompt.")
     ingredients = gather(config, load_task(config, load_world(config)), ensemble_given=True)
     ensemble = build_ensemble(config, ingredients.lm, ingredients.codec)
-    VersionStore(rewards).load_newest_into(ensemble)
+    VersionStore(rewards).load_in_use_into(ensemble)
     lora = lora_of(config.policy)
     # Adapters only for a policy that is going to learn.
     lm = adapted(ingredients.lm, lora, seed=config.run.seed) if args.distil and lora.rank else ingredients.lm

@@ -204,7 +204,8 @@ def plan_of(args: argparse.Namespace, experiment: Experiment) -> Plan:
 def tag_of(args: argparse.Namespace, experiment: Experiment) -> str:
     """What sets a result apart in the name of its file: the plain name is for the experiment as it stands."""
     changed = hashlib.sha256("\n".join(args.overrides).encode()).hexdigest()[:6]
-    parts = [Path(args.world.rpartition(":")[0]).stem] if ":" in (args.world or "") else []
+    file, _, name = (args.world or "").rpartition(":")
+    parts = [Path(file).stem] if file else [name] if name else []
     parts += [args.flaw.rpartition(":")[2]] if args.flaw else []
     parts += [f"weight-{args.weight:g}"] if args.weight is not None else []
     parts += [args.forms] if args.forms != "default" else []

@@ -97,7 +97,7 @@ def created(
     facts["key"] = path.name if config.preferences.url else f"{Path(world.name).name}-{config.run.seed}"
     if ensemble_from is not None:
         # Loaded once before anything is written, and kept in mind for a run that is cut short before it has its copy.
-        VersionStore(ensemble_from).load_newest_into(build_ensemble(config, ingredients.lm, ingredients.codec))
+        VersionStore(ensemble_from).load_in_use_into(build_ensemble(config, ingredients.lm, ingredients.codec))
         facts["ensemble"] = str(ensemble_from.resolve())
     facts["threads"], facts["processes"] = ingredients.threads, PROCESSES.world
     return RunDirectory.create(path, given, facts)

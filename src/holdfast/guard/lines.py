@@ -143,7 +143,7 @@ def averaged(fields: Fields) -> str:
     """What the last round's policy is made of."""
     policies, kl = (number(fields.get(name)) for name in ("policies", "kl"))
     words = (
-        f"the policy is now the mean of the last {'' if policies is None else f'{figure(policies)} '}rounds' policies"
+        f"the policy is now the mean of {'the' if policies is None else figure(policies)} policies of the last rounds"
     )
     return words if kl is None else f"{words}, {figure(kl)} nats from the reference"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast.assembly import assemble
 from holdfast.config import Config
 from holdfast.gathering import gather
-from holdfast.lab.edited import files_in
+from holdfast.lab.edited import files_of
 from holdfast.lab.references import copy_reference, waiting_for
 from holdfast.preferences.types import PatientLabeller
 from holdfast.rundir import RunDirectory
@@ -41,7 +41,7 @@ def beginning_key(config: Config, key: str) -> str:
     flaw = asdict(config.flaw) if config.flaw.where == "labels" else {}
     facts: list[object] = [key, reward, flaw, asdict(config.world), asdict(config.rollout), asdict(config.data)]
     # What the files say, where there are any: an edited class may label otherwise.
-    facts += files_in([f"of={spec}" for spec in (flaw.get("name", ""), config.world.name, config.world.labeller)])
+    facts += files_of([flaw.get("name", ""), config.world.name, config.world.labeller])
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

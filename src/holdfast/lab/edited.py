@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def files_in(settings: Sequence[str]) -> list[str]:
-    """Digests of the files of classes that settings name, each as NAME=path/to/file.py:Class."""
-    named = [match[1] for text in settings if (match := re.search(r"=\s*\"?([^\"]+\.py):\w+\"?\s*$", text))]
+def files_of(specs: Sequence[str]) -> list[str]:
+    """Digests of the files of classes, each named as path/to/file.py:Class; other names have none."""
+    named = [match[1] for spec in specs if (match := re.fullmatch(r"\"?([^\"]+\.py):\w+\"?", spec.strip()))]
     return [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in named if Path(name).is_file()]

@@ -20,7 +20,7 @@ from typing import Any
 from holdfast.checkpoint.files import write_atomic
 from holdfast.config import Config, config_from, config_toml, load_config
 from holdfast.errors import HoldfastError
-from holdfast.lab.edited import files_in
+from holdfast.lab.edited import files_of
 from holdfast.lab.mislabelling import HONEST
 from holdfast.lab.trial import Job, Trial
 from holdfast.report.charts import ChartSpec
@@ -186,7 +186,14 @@ class Plan:
             spent = (trials or {})[Cell(cell.scenario, arm.spends_like, cell.seed)].labels.total
             overrides = (*overrides, f"reward.initial_comparisons={spent}")
         config = config_toml(load_config(None, overrides), comments=False)
-        facts = (config, files_in(overrides), arm.again, arm.labels, arm.judge_refreshes, experiment.heldout)
+        facts = (
+            config,
+            files_of([text.partition("=")[2] for text in overrides]),
+            arm.again,
+            arm.labels,
+            arm.judge_refreshes,
+            experiment.heldout,
+        )
         return Job(
             overrides=overrides,
             seed=cell.seed,

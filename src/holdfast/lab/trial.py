@@ -37,8 +37,8 @@ from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task
 
 TRIAL_FILE = "trial.json"
-# Of that file; 2 counts every token that was sampled.
-FORMAT = 2
+# How a trial is measured: 2 counts every token that was sampled, 3 has eight held-out answers to a prompt.
+FORMAT = 3
 SAID_FILE = "heldout.jsonl"
 # Comparisons of an audit have this in their id.
 AUDIT = "/audit-"
@@ -173,11 +173,15 @@ def _open_or_create(job: Job, config: Config, task: Task) -> RunDirectory:
     # Ids decide held-out labels and a simulated labeller's slips, so arms of a seed have equal ids.
     key = f"{Path(task.name).name}-{job.seed}{'-again' if job.again else ''}"
     facts = {"world": task.name, "seed": job.seed, "policy": config.policy.path or "built in", "key": key}
-    return RunDirectory.create(job.path, config, {**facts, "threads": 1, "labels": job.labels})
+    return RunDirectory.create(job.path, config, {**facts, "threads": 1, "labels": job.labels, "trial": FORMAT})
 
 
 def _refuse_other_settings(job: Job, config: Config) -> None:
     run = RunDirectory.open(job.path)
+    if run.manifest().get("trial") != FORMAT:
+        raise HoldfastError(
+            f"{job.path} holds a trial of an older version of Holdfast; remove it or give another --runs."
+        )
     if run.config() != config or run.manifest().get("labels", HONEST) != job.labels:
         raise HoldfastError(f"{job.path} holds a trial with other settings; remove it or give another --runs.")
 
@@ -229,10 +233,7 @@ def ended(path: Path) -> bool:
 
 def read_trial(path: Path) -> Trial:
     """The measurements of a trial that has ended."""
-    facts = read_json(path / TRIAL_FILE)
-    if facts["trial"] != FORMAT:
-        raise HoldfastError(f"{path} holds a trial of an older version of Holdfast; remove it or give another --runs.")
-    data, config = read_run(path), RunDirectory(path).config()
+    data, facts, config = read_run(path), read_json(path / TRIAL_FILE), RunDirectory(path).config()
     gold = dict(data.gold_of("rollout"))
     proxy = data.known("objective/scores")
     round_of = dict(zip(data.metrics.steps, data.metrics.rounds, strict=True))

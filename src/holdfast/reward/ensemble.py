@@ -267,13 +267,38 @@ class VersionStore:
         """Refuse a version that is missing or damaged."""
         self._store.load(version_name(version))
 
-    def load_newest_into(self, ensemble: Ensemble) -> None:
-        """The newest version in this store that was ever in use."""
-        numbers = sorted(self.numbers(), reverse=True)
-        newest = next((number for number in numbers if not self._document(number).get("refused", False)), None)
-        if newest is None:
-            raise HoldfastError("There is no reward ensemble in the given directory; `holdfast reward` trains one.")
-        self.load_into(ensemble, newest)
+    def in_use(self) -> int:
+        """The version that a run uses, or the newest one in a directory of versions alone.
+
+        What a run has committed may be older than its newest version, after a rollback or where an owner went back to
+        it. A version of a round whose refresh was still to come then has been made since.
+        """
+        accepted = self.accepted()
+        if not accepted:
+            raise HoldfastError(
+                f"There is no reward ensemble in {self._store.directory} yet; `holdfast reward` trains one."
+            )
+        version, coming = self._committed()
+        if version not in accepted:
+            return max(accepted)
+        return max([n for n, made in accepted.items() if n > version and made >= coming], default=version)
+
+    def _committed(self) -> tuple[int, int]:
+        """The version in use at a run's newest checkpoint, and the next round that may refresh it; 0 without one."""
+        # A run has its versions in rewards/, and beside them its checkpoints.
+        checkpoints = self._store.directory.with_name("checkpoints")
+        names = CheckpointStore(checkpoints).names() if checkpoints.is_dir() else []
+        path = checkpoints / names[-1] / "loop.json" if names else None
+        if self._store.directory.name != "rewards" or path is None or not path.is_file():
+            return 0, 0
+        document: Any = read_json(path)
+        at = document["position"]
+        # A round refreshes before its first step; what it has made is known to a checkpoint within it.
+        return int(document["ensemble_version"]), int(at["round"]) + bool(at["step_in_round"])
+
+    def load_in_use_into(self, ensemble: Ensemble) -> None:
+        """The version in use."""
+        self.load_into(ensemble, self.in_use())
 
     def load_into(self, ensemble: Ensemble, version: int) -> None:
         """Put a saved version's weights and standardisation into `ensemble`."""

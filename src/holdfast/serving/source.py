@@ -1,6 +1,6 @@
 """Where the service's versions come from: a run that may still be going, or a directory of `holdfast reward`.
 
-run        the version that the run uses: its newest, or the one that a rollback went back to
+run        the version that the run uses: its newest, or the one that a rollback or an owner went back to
 directory  the newest version in it
 """
 
@@ -14,8 +14,6 @@ from typing import Any
 import torch
 
 from holdfast.assembly import build_ensemble
-from holdfast.checkpoint.files import read_json
-from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.gathering import choose_threads, set_up_torch
@@ -57,16 +55,7 @@ class Source:
 
     def in_use(self) -> int:
         """The version that scores unless somebody asks for another one."""
-        accepted = VersionStore(self.rewards).accepted()
-        if not accepted:
-            raise HoldfastError(f"There is no reward ensemble in {self.rewards} yet; `holdfast reward` trains one.")
-        committed = self._committed()
-        if committed is None:
-            return max(accepted)
-        # What a run has committed may be an older version than its newest, after a rollback or where an owner went
-        # back to it. A version of a round whose refresh was still to come has been made since.
-        version, coming = committed
-        return max([n for n, made in accepted.items() if n > version and made >= coming], default=version)
+        return VersionStore(self.rewards).in_use()
 
     def numbers(self) -> list[int]:
         """The versions that were ever in use."""
@@ -83,19 +72,6 @@ class Source:
         scorer = Scorer(ensemble, encoder, reward.aggregation, reward.uncertainty_lambda, self._known(ensemble))
         scorer.check()
         return scorer
-
-    def _committed(self) -> tuple[int, int] | None:
-        """The version in use at the run's newest checkpoint, and the next round that may refresh it."""
-        if self.run is None:
-            return None
-        store = CheckpointStore(self.run.checkpoints, keep=self.config.checkpoint.keep)
-        names = store.names()
-        if not names:
-            return None
-        document: Any = read_json(store.directory / names[-1] / "loop.json")
-        at = document["position"]
-        # A round refreshes before its first step; what it has made is known to a checkpoint within it.
-        return int(document["ensemble_version"]), int(at["round"]) + bool(at["step_in_round"])
 
     def _known(self, ensemble: Ensemble) -> Known:
         """What the version has been taught on, as it sees it; with no labels at hand nothing is known."""

@@ -138,7 +138,7 @@ def work_distil(
     config, codec = ingredients.config, ingredients.codec
     assert place.ensemble is not None
     ensemble = build_ensemble(config, ingredients.lm, codec)
-    VersionStore(place.ensemble).load_newest_into(ensemble)
+    VersionStore(place.ensemble).load_in_use_into(ensemble)
     tracker = Tracker(place.run.path)
     policy = imitator(ingredients)
     with closing(tracker):

@@ -37,7 +37,7 @@ CONSEQUENCES: dict[Action, str] = {
     "rollback": "Policy, critic, optimiser, KL control and ensemble go back together to that checkpoint. Steps since "
     "then are undone; labels are kept.",
     "reward": "That version scores from here on; the policy stays as it is. The next refresh starts from it, with all "
-    "that was labelled since.",
+    "that was labelled since, and until then a KL budget that grows with the labels is that of the labels it knows.",
     "beta": "The weight of the KL penalty. An adaptive controller goes on from the new value.",
     "budget": "The KL to the reference that the run aims at. A budget that grows with the labels is scaled as a whole.",
 }

@@ -132,7 +132,7 @@ def ensemble_reward(
     ensemble = build_ensemble(config, lm, codec)
     store = VersionStore(rewards)
     if version is None:
-        store.load_newest_into(ensemble)
+        store.load_in_use_into(ensemble)
     else:
         store.load_into(ensemble, version)
     return EnsembleReward(ensemble, codec, config, run)
