@@ -96,7 +96,7 @@ def test_every_token_that_the_run_samples_is_counted_and_none_of_the_observers(
     run = loop.OnlineLoop.run
     monkeypatch.setattr(loop.OnlineLoop, "run", lambda self: (begun.append(True), run(self))[1])
     monkeypatch.setattr(loop.OnlineLoop, "answer", observed)
-    settings = ("guard.mode=act", "audit.pairs=6", f"reward.shaping={shaping}")
+    settings = ("guard.mode=act", "audit.pairs=6", "gate.repeats=4", f"reward.shaping={shaping}")
     trial = run_trial(job(place / f"counted-{shaping}", *settings, references=None))
     assert sampled["observer"] > 0
     assert trial.tokens == sampled["run"]

@@ -287,8 +287,8 @@ def _asked(path: Path, config: Config) -> tuple[Labels, int]:
         for item in store.each_labelled():
             if AUDIT in item.comparison.id or is_repeat(item.comparison.id):
                 audit += len(item.labels)
-            else:
-                training += len(item.labels)
+                continue  # what is asked again was sampled once
+            training += len(item.labels)
             if item.comparison.round == 0:
                 tokens += sum(len(side.token_ids or ()) for side in (item.comparison.a, item.comparison.b))
     return Labels(training, audit), tokens
