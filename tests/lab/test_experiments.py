@@ -352,6 +352,21 @@ def test_a_sweep() -> None:
     assert "0.1 cannot be told apart from it" in words
 
 
+def test_a_sweep_tells_both_bad_ends_apart() -> None:
+    experiment = EXPERIMENTS["sweep-beta"]
+    curves = {"0.0": [0.0, 0.7, 0.2], "0.05": [0.0, 0.6, 0.8], "0.1": [0.0, 0.5, 0.6], "0.5": [0.0, 0.1, 0.1]}
+    found = results(
+        {("no flaw", arm, i): trial([g + i / 100 for g in gold], i) for arm, gold in curves.items() for i in range(3)}
+    )
+    result = shown(experiment, found)
+    assert (result["runs"], result["fell"]) == (3, {"0.0": 3, "0.05": 0, "0.1": 0, "0.5": 0})
+    assert result["rise"] == pytest.approx({"0.0": 0.2, "0.05": 0.8, "0.1": 0.6, "0.5": 0.1})
+    words = experiment.recommend(result)
+    assert "every other value is clearly below it" in words
+    assert "because gold rises and falls again: 0.0." in words
+    assert words.endswith("because gold hardly rises: 0.5.")
+
+
 def test_overhead() -> None:
     def of(seed: int, prepared: float = 10.0, **more: Any) -> Trial:
         return trial([], seed, **{"steps": [1, 2], "cpu_seconds": 10.0, "prepared_seconds": prepared, **more})

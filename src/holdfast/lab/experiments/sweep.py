@@ -9,10 +9,13 @@ from statistics import fmean
 
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
 from holdfast.lab.scenarios import PLAIN, planted
-from holdfast.lab.statistics import bootstrap, chance_of_best
+from holdfast.lab.statistics import bootstrap, chance_of_best, kept_its_peak
+from holdfast.lab.trial import Trial
 from holdfast.report.charts import ChartSpec, Series
 
 PREFIX = "sweep-"
+# Below this share of the best value's rise a value keeps a run from improving.
+HARDLY = 0.5
 WATCHES = "guard.mode=advise"
 
 
@@ -67,7 +70,11 @@ KNOBS: dict[str, Knob] = {
 
 
 def analyse(knob: str, results: Results) -> Result:
-    """Gold at the end by value of the knob, per scenario and over all; rows are seeds that ended with every value."""
+    """Gold at the end by value of the knob, per scenario and over all; rows are seeds that ended with every value.
+
+    A value can be bad in two ways: gold rises and falls again, which is hacking, or it never rises. `fell` counts the
+    runs that end a tenth of the rise or more below their own peak, and `rise` is how far they end above their start.
+    """
     by_scenario, every = {}, []
     for scenario in results.scenarios:
         rows = results.paired(scenario, *results.arms)
@@ -93,11 +100,21 @@ def analyse(knob: str, results: Results) -> Result:
         "best": best,
         "below_the_best": apart,
         "labels": labels,
+        "runs": len(every),
+        "fell": {arm: sum(has_fallen(row[i]) for row in every) for i, arm in enumerate(results.arms)},
+        "rise": {
+            arm: fmean(row[i].delivered - row[i].heldout[0] for row in every) if every else None
+            for i, arm in enumerate(results.arms)
+        },
     }
 
 
+def has_fallen(trial: Trial) -> bool:
+    return not kept_its_peak(trial.heldout[0], trial.peak, trial.delivered)
+
+
 def tables(result: Result) -> list[Table]:
-    columns = [result["knob"], *result["scenarios"], "below the best", "chance of best", "labels"]
+    columns = [result["knob"], *result["scenarios"], "below the best", "chance of best", "rise", "fell again", "labels"]
     rows = []
     for arm in result["labels"]:
         below = result["below_the_best"].get(arm)
@@ -107,6 +124,8 @@ def tables(result: Result) -> list[Table]:
                 *("-" if of[arm] is None else f"{of[arm]['mean']:+.3f}" for of in result["scenarios"].values()),
                 "" if below is None else f"{below['mean']:.3f} [{below['low']:+.3f}, {below['high']:+.3f}]",
                 number(result["chance_of_best"].get(arm), ".0%"),
+                number(result["rise"][arm], "+.3f"),
+                f"{result['fell'][arm]} of {result['runs']}",
                 number(result["labels"][arm]),
             ]
         )
@@ -120,7 +139,30 @@ def recommend(result: Result) -> str:
     close = [arm for arm, below in result["below_the_best"].items() if below["low"] <= 0]
     sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples"
     also = f"; {', '.join(close)} cannot be told apart from it" if close else "; every other value is clearly below it"
-    return f"Take {result['knob']} = {best}: {sure}{also}."
+    ends = [
+        f" {reason}: {', '.join(arms)}."
+        for reason, arms in (
+            ("Clearly below it because gold rises and falls again", hacked(result)),
+            ("Clearly below it because gold hardly rises", held_back(result)),
+        )
+        if arms
+    ]
+    return f"Take {result['knob']} = {best}: {sure}{also}.{''.join(ends)}"
+
+
+def hacked(result: Result) -> list[str]:
+    """The values clearly below the best of whose runs most fell from their own peak."""
+    return [arm for arm in clearly_below(result) if result["fell"][arm] > result["runs"] / 2]
+
+
+def held_back(result: Result) -> list[str]:
+    """The values clearly below the best whose runs kept what they had and had little."""
+    enough = HARDLY * result["rise"][result["best"]]
+    return [arm for arm in clearly_below(result) if arm not in hacked(result) and result["rise"][arm] < enough]
+
+
+def clearly_below(result: Result) -> list[str]:
+    return [arm for arm, below in result["below_the_best"].items() if below["low"] > 0]
 
 
 def figure(result: Result) -> list[ChartSpec]:
