@@ -21,7 +21,7 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import Comparison
 from holdfast.randomness import Streams, generator
 from holdfast.reward.answered import Answered
-from holdfast.reward.ensemble import Ensemble, Tokens, Version, VersionStore, between
+from holdfast.reward.ensemble import Ensemble, Tokens, Version, VersionStore, with_one_of
 from holdfast.reward.examining import Question, about_held_out, about_trained, judged, log_odds
 from holdfast.reward.gate import Decision, Quality, decide, quality
 from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, is_repeat, original_of, repeat_of, surest
@@ -302,9 +302,14 @@ class Refreshing:
         return fit
 
     def _join(self, before: Version, questions: Sequence[Question], old: Sequence[float], repeats: Repeats) -> bool:
-        """Go half-way from the version of before to the refused candidate, if the gate lets that in; whether it did."""
+        """One member of the refused candidate joins those of before, if the gate lets that in; whether it did.
+
+        It takes the place of its own predecessor, so that a label that a member never learnt from stays one. Members
+        take turns.
+        """
         candidate = self.ensemble.keep()
-        self.ensemble.take(replace(candidate, number=candidate.number + 1, weights=between(before, candidate)))
+        weights = with_one_of(before, candidate, candidate.round % len(self.ensemble.members))
+        self.ensemble.take(replace(candidate, number=candidate.number + 1, weights=weights))
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
         evidence = judged(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
         accept = decide(evidence, self.gate, repeats).accept

@@ -97,20 +97,21 @@ def test_without_a_gate_every_candidate_is_used(
     assert refused == []
 
 
-def test_a_refused_candidate_joins_half_way_where_the_gate_lets_that_in(
+def test_one_member_of_a_refused_candidate_joins_where_the_gate_lets_that_in(
     store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decisions = iter([Decision(False, "too far"), Decision(True, "near enough")])
     monkeypatch.setattr(module, "decide", lambda *_: next(decisions))
     refreshing = begun(store, tmp_path)
     refreshing.gate = GateConfig(use=True, failed="join")
-    weight = refreshing.ensemble.members[0].head.weight.clone()
+    weights = [member.head.weight.clone() for member in refreshing.ensemble.members]
     add(store, range(100, 110), 2)
     outcome = refreshing.refresh(2, 5, Streams(0))
     assert outcome is not None
     assert (outcome.accepted, outcome.version, outcome.in_use) == (False, 2, 3)
-    # The fake fit doubles the weight; half-way is one and a half times.
-    torch.testing.assert_close(refreshing.ensemble.members[0].head.weight, 1.5 * weight)
+    # The fake fit doubles every weight. In round 2 it is the first member's turn.
+    torch.testing.assert_close(refreshing.ensemble.members[0].head.weight, 2.0 * weights[0])
+    assert torch.equal(refreshing.ensemble.members[1].head.weight, weights[1])
     scores_KB = refreshing.ensemble.scores(PROMPTS, RESPONSES)
     torch.testing.assert_close(scores_KB.mean(1), torch.zeros(2), atol=1e-4, rtol=0)
     assert refreshing.versions.numbers() == [1, 2, 3]
@@ -119,7 +120,7 @@ def test_a_refused_candidate_joins_half_way_where_the_gate_lets_that_in(
     assert refreshing.ensemble.version == 3
 
 
-def test_half_way_to_a_refused_candidate_is_refused_as_well_where_it_is_no_better(
+def test_one_member_of_a_refused_candidate_is_refused_as_well_where_it_is_no_better(
     store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Judged]]
 ) -> None:
     refreshing = begun(store, tmp_path)
@@ -131,9 +132,9 @@ def test_half_way_to_a_refused_candidate_is_refused_as_well_where_it_is_no_bette
     assert (outcome.accepted, outcome.version, outcome.in_use) == (False, 2, 1)
     assert same(weights_of(refreshing.ensemble), before)
     # Both were examined on the same labels, by members whose opinions differ.
-    candidate, half_way = refused
-    assert [(j.share, j.old) for j in half_way] == [(j.share, j.old) for j in candidate]
-    assert [j.new for j in half_way] != [j.new for j in candidate]
+    candidate, joined = refused
+    assert [(j.share, j.old) for j in joined] == [(j.share, j.old) for j in candidate]
+    assert [j.new for j in joined] != [j.new for j in candidate]
     assert refreshing.versions.numbers() == [1, 2, 3]
     assert (refreshing.last_round, refreshing.last_step) == (1, 0)
 

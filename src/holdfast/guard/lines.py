@@ -204,9 +204,9 @@ def _refresh_line(round: int, fields: Fields) -> str | None:
 def refused(fields: Fields) -> str:
     """That the gate did not let a refresh in, what is used in its place, and why."""
     version, in_use = fields.get("version"), fields.get("in_use")
-    # Half-way to a version that was refused is the next number.
-    halfway = isinstance(version, int) and isinstance(in_use, int) and in_use > version
-    words = "refused by the gate" + (", and half-way to it let in" if halfway else "")
+    # What one member of a refused version has joined is the next number.
+    joined = isinstance(version, int) and isinstance(in_use, int) and in_use > version
+    words = "refused by the gate" + (", and one of its members let in" if joined else "")
     return because(words, fields.get("gate_reason"))
 
 

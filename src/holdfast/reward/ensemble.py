@@ -201,16 +201,9 @@ class Ensemble:
         return (raw_KB - torch.tensor(self.means[:count])[:, None]) / torch.tensor(self.sds[:count])[:, None]
 
 
-def between(one: Version, other: Version) -> tuple[dict[str, Tensor], ...]:
-    """Weights half-way between two versions, model by model.
-
-    Of two models fine-tuned from the same weights, the one half-way scores like the mean of both to first order (WARM,
-    arXiv:2401.12187), and costs what one costs.
-    """
-    return tuple(
-        {name: (a[name] + b[name]) / 2 if a[name].is_floating_point() else a[name] for name in a}
-        for a, b in zip(one.weights, other.weights, strict=True)
-    )
+def with_one_of(before: Version, candidate: Version, member: int) -> tuple[dict[str, Tensor], ...]:
+    """The weights of a version with one of its members as a candidate has it."""
+    return tuple((candidate if k == member else before).weights[k] for k in range(len(before.weights)))
 
 
 class VersionStore:
