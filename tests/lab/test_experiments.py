@@ -365,6 +365,11 @@ def test_a_sweep_tells_both_bad_ends_apart() -> None:
     assert "every other value is clearly below it" in words
     assert "because gold rises and falls again: 0.0." in words
     assert words.endswith("because gold hardly rises: 0.5.")
+    (chart,) = experiment.figure(result)
+    assert list(chart.x_names) == list(curves)
+    (line,) = chart.series
+    assert (list(line.xs), list(line.ys)) == ([0, 1, 2, 3], pytest.approx([0.21, 0.81, 0.61, 0.11]))
+    assert len(line.intervals) == 4
 
 
 def test_overhead() -> None:

@@ -94,6 +94,15 @@ def test_an_axis_of_shares_has_percents_and_a_given_range():
     assert svg.count(">20%<") >= 1
 
 
+def test_an_axis_of_names_has_each_name_at_its_place():
+    svg = line_chart(replace(SPEC, x_names=["never", "<1>", "often"], x_range=(-1.0, 3.0)), inline=True)
+    left, right = frame(svg)[0], frame(svg)[2]
+    ticks = re.findall(r'<text class="tick" x="([\d.]+)"[^>]*text-anchor="middle"[^>]*>([^<]+)<', svg)
+    assert [name for _, name in ticks] == ["never", "&lt;1&gt;", "often"]
+    places = [left + (n + 1) / 4 * (right - left) for n in range(3)]
+    assert [float(x) for x, _ in ticks] == pytest.approx(places, abs=0.1)
+
+
 # ---- which charts
 
 

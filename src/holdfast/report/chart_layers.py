@@ -195,7 +195,10 @@ def _x_axis(spec: ChartSpec, plot: Plot) -> str:
     base, low = px(plot.bottom), plot.bottom + 17
     parts = [f'<line class="axis" x1="{px(plot.left)}" x2="{px(plot.right)}" y1="{base}" y2="{base}"/>']
     room = max(2, round((plot.right - plot.left) / 60))
-    if spec.log_x:
+    if spec.x_names:
+        ticks = [float(place) for place in range(len(spec.x_names))]
+        labels = [visible(name) for name in spec.x_names]
+    elif spec.log_x:
         ticks = axes.log_ticks(plot.x_low, plot.x_high, room)
         labels = [axes.log_label(tick) for tick in ticks]
     else:

@@ -148,7 +148,10 @@ class Span:
 
 @dataclass(frozen=True)
 class ChartSpec:
-    """Everything that a chart shows; `subtitle` says how to read it. A logarithmic axis is for values above 0."""
+    """Everything that a chart shows; `subtitle` says how to read it. A logarithmic axis is for values above 0.
+
+    `x_names` stand at 0, 1, 2 and so on where the x axis is of names and not of numbers.
+    """
 
     title: str
     subtitle: str = ""
@@ -156,6 +159,7 @@ class ChartSpec:
     series: Sequence[Series] = field(default_factory=tuple)
     x_label: str = "step"
     x_prefix: str = ""
+    x_names: Sequence[str] = field(default_factory=tuple)
     band: Band | None = None
     markers: Sequence[Marker] = field(default_factory=tuple)
     spans: Sequence[Span] = field(default_factory=tuple)

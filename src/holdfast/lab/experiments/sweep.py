@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean
@@ -166,28 +166,34 @@ def clearly_below(result: Result) -> list[str]:
 
 
 def figure(result: Result) -> list[ChartSpec]:
-    """Gold against the knob: by its number where it is one, by its place in the list where it is not."""
-    arms = list(result["labels"])
-    numeric = all(is_number(arm) for arm in arms)
-    places = [float(arm) if numeric else float(i) for i, arm in enumerate(arms)]
-    named = "" if numeric else "  " + ", ".join(f"{i}: {arm}" for i, arm in enumerate(arms))
+    """Gold against the knob, its values side by side in their order: 0.01 and 0.03 are as far apart as 0.2 and 0.5."""
+    arms, scenarios = list(result["labels"]), result["scenarios"]
     return [
         ChartSpec(
             title=f"{result['knob']}: best at {result['best'] or 'nothing yet'}",
-            subtitle=f"Gold at the end, mean over seeds.{named}",
+            subtitle=f"{first_upper(result['words'])}. Gold at the end, mean over seeds with its 95% interval.",
             unit="gold score",
-            x_label=result["words"],
+            x_label=result["knob"],
+            x_names=arms,
+            x_range=(-0.3, len(arms) - 0.7),
             series=tuple(
-                Series(scenario, places, [None if of[arm] is None else of[arm]["mean"] for arm in arms], dots=True)
-                for scenario, of in result["scenarios"].items()
+                # A little beside each other, so that no interval hides another.
+                across(scenario, [place + 0.12 * (n - (len(scenarios) - 1) / 2) for place in range(len(arms))], of)
+                for n, (scenario, of) in enumerate(scenarios.items())
             ),
             width=640,
         )
     ]
 
 
-def is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
+def across(name: str, places: Sequence[float], by_arm: Mapping[str, Result | None]) -> Series:
+    """One scenario's gold over the values of the knob; none where no seed has ended with all of them."""
+    mean, low, high = ([None if of is None else of[end] for of in by_arm.values()] for end in ("mean", "low", "high"))
+    return Series(name, places, mean, dots=True, low=low, high=high, bare=True)
+
+
+def first_upper(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 EXPERIMENTS = tuple(
