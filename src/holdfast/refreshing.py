@@ -64,6 +64,8 @@ class RefreshOutcome:
     holdout_accuracy: float | None
     accepted: bool = True
     in_use: int = 0
+    # The member of a refused version that took its predecessor's place.
+    joined: int | None = None
     decision: Decision = field(default_factory=lambda: Decision(True, "the gate was not asked"))
     before: Quality = field(default_factory=Quality)
     after: Quality = field(default_factory=Quality)
@@ -81,6 +83,7 @@ class RefreshOutcome:
             "reason": self.decision.reason,
             "version": self.version,
             "in_use": self.in_use,
+            "joined": self.joined,
             "checks": [asdict(check) for check in self.decision.checks],
             "before": asdict(self.before),
             "after": asdict(self.after),
@@ -110,7 +113,8 @@ class Refreshing:
     """Trains versions of the ensemble from the store. Held-out comparisons never train.
 
     `last_round` and `last_step` say when the version in use was made. A refresh that is refused leaves them as they
-    are: its labels are still new to the ensemble, and it is still due.
+    are: its labels are still new to the ensemble, and it is still due. Where one of its members joins, its labels count
+    as known: the others meet them in the replay.
     """
 
     ensemble: Ensemble
@@ -169,13 +173,13 @@ class Refreshing:
         self.versions.save(self.ensemble, refused=not decision.accept)
         outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
         was, now = quality(evidence)
-        joins = self.gate.failed == "join"
-        taken = decision.accept or (joins and self._join(before, questions, old, repeats))
-        if taken:
+        joins = not decision.accept and self.gate.failed == "join"
+        joined = self._join(before, questions, old, repeats) if joins else None
+        if decision.accept or joined is not None:
             self.last_round, self.last_step, self.settled = round, step, False
         else:
             self.ensemble.take(before)
-        return replace(outcome, in_use=self.ensemble.version, before=was, after=now)
+        return replace(outcome, in_use=self.ensemble.version, joined=joined, before=was, after=now)
 
     def return_to(self, version: int, ledger: KLLedger) -> None:
         """Use an earlier version again. What was labelled since it was made is new to it, and trains the next one."""
@@ -301,20 +305,23 @@ class Refreshing:
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
         return fit
 
-    def _join(self, before: Version, questions: Sequence[Question], old: Sequence[float], repeats: Repeats) -> bool:
-        """One member of the refused candidate joins those of before, if the gate lets that in; whether it did.
+    def _join(
+        self, before: Version, questions: Sequence[Question], old: Sequence[float], repeats: Repeats
+    ) -> int | None:
+        """One member of the refused candidate, drawn by lot, takes its predecessor's place; None if it is refused too.
 
-        It takes the place of its own predecessor, so that a label that a member never learnt from stays one. Members
-        take turns.
+        The gate asks that member alone: what the others say has not changed, and would hide what it says.
         """
         candidate = self.ensemble.keep()
-        weights = with_one_of(before, candidate, candidate.round % len(self.ensemble.members))
+        member = int(torch.randint(len(self.ensemble.members), (), generator=generator(0, "join", candidate.round)))
+        weights = with_one_of(before, candidate, member)
         self.ensemble.take(replace(candidate, number=candidate.number + 1, weights=weights))
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
-        evidence = judged(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
+        its = [replace(q, unseen=q.unseen and q.member == member) for q in questions]
+        evidence = judged(its, old, log_odds(self.ensemble, [q for q in its if q.unseen]))
         accept = decide(evidence, self.gate, repeats).accept
         self.versions.save(self.ensemble, refused=not accept)
-        return accept
+        return member if accept else None
 
     def _outcome(self, material: Material, fit: Fit) -> RefreshOutcome:
         return RefreshOutcome(

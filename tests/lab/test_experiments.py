@@ -354,22 +354,46 @@ def test_a_sweep() -> None:
 
 def test_a_sweep_tells_both_bad_ends_apart() -> None:
     experiment = EXPERIMENTS["sweep-beta"]
-    curves = {"0.0": [0.0, 0.7, 0.2], "0.05": [0.0, 0.6, 0.8], "0.1": [0.0, 0.5, 0.6], "0.5": [0.0, 0.1, 0.1]}
+    curves = {"0.0": [0.0, 0.7, 0.2], "0.05": [0.0, 0.6, 0.8], "0.1": [0.0, 0.5, 0.6], "0.5": [0.0, 0.03, 0.01]}
     found = results(
         {("no flaw", arm, i): trial([g + i / 100 for g in gold], i) for arm, gold in curves.items() for i in range(3)}
     )
     result = shown(experiment, found)
-    assert (result["runs"], result["fell"]) == (3, {"0.0": 3, "0.05": 0, "0.1": 0, "0.5": 0})
-    assert result["rise"] == pytest.approx({"0.0": 0.2, "0.05": 0.8, "0.1": 0.6, "0.5": 0.1})
+    told = result["scenarios"]["no flaw"]
+    # The last one ends below its peak as well, by no more than chance, and of no rise to speak of.
+    assert {arm: of["fell"] for arm, of in told.items()} == {"0.0": 3, "0.05": 0, "0.1": 0, "0.5": 3}
+    assert {arm: of["rise"] for arm, of in told.items()} == pytest.approx(
+        {"0.0": 0.7, "0.05": 0.8, "0.1": 0.6, "0.5": 0.03}
+    )
     words = experiment.recommend(result)
     assert "every other value is clearly below it" in words
-    assert "because gold rises and falls again: 0.0." in words
-    assert words.endswith("because gold hardly rises: 0.5.")
+    assert words.endswith("With no flaw gold rises and falls again at 0.0. With no flaw gold hardly rises at 0.5.")
     (chart,) = experiment.figure(result)
     assert list(chart.x_names) == list(curves)
     (line,) = chart.series
-    assert (list(line.xs), list(line.ys)) == ([0, 1, 2, 3], pytest.approx([0.21, 0.81, 0.61, 0.11]))
+    assert (list(line.xs), list(line.ys)) == ([0, 1, 2, 3], pytest.approx([0.21, 0.81, 0.61, 0.02]))
     assert len(line.intervals) == 4
+
+
+def test_a_value_that_is_hacked_with_a_flaw_alone_is_not_one_that_hardly_rises() -> None:
+    experiment = EXPERIMENTS["sweep-beta"]
+    curves = {
+        ("no flaw", "0.05"): [0.0, 0.6, 0.7], ("planted", "0.05"): [0.0, 0.45, -0.7],
+        ("no flaw", "0.2"): [0.0, 0.5, 0.6], ("planted", "0.2"): [0.0, 0.4, 0.5],
+    }  # fmt: skip
+    found = results(
+        {(*cell, i): trial([g + i / 100 for g in gold], i) for cell, gold in curves.items() for i in (0, 1)}
+    )
+    words = experiment.recommend(shown(experiment, found))
+    assert "With planted gold rises and falls again at 0.05." in words
+    assert "hardly" not in words
+
+
+def test_one_run_of_each_value_is_never_sure() -> None:
+    experiment = EXPERIMENTS["sweep-beta"]
+    found = results({("no flaw", arm, 0): trial([0.0, end]) for arm, end in (("0.1", 0.5), ("0.2", 0.499))})
+    words = experiment.recommend(shown(experiment, found))
+    assert words == "In the one run of each value beta = 0.1 was best; how sure that is takes more seeds."
 
 
 def test_overhead() -> None:

@@ -10,15 +10,17 @@ from toy_preferences import toy_config, toy_ensemble, toy_pairs
 
 from holdfast import refreshing as module
 from holdfast.config.schema import GateConfig, RefreshConfig
+from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import Choice, Comparison, Label, Provenance, Response
-from holdfast.randomness import Streams
+from holdfast.randomness import Streams, generator
 from holdfast.reward import training
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.evidence import Judged
 from holdfast.reward.examining import Question
 from holdfast.reward.gate import Decision
 from holdfast.reward.training import Pair, unseen_by
+from tiny_models import build
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_an_accepted_candidate_is_used(store: PreferenceStore, tmp_path: Path, t
     assert outcome.after.newest is not None
     assert outcome.before.newest.accuracy == outcome.after.newest.accuracy
     event = outcome.gate_event()
-    assert set(event) == {"accepted", "reason", "version", "in_use", "checks", "before", "after"}
+    assert set(event) == {"accepted", "reason", "version", "in_use", "joined", "checks", "before", "after"}
     assert {"name", "passed", "value", "limit", "words"} == set(event["checks"][0])
 
 
@@ -97,27 +99,64 @@ def test_without_a_gate_every_candidate_is_used(
     assert refused == []
 
 
+def drawn_in(round: int) -> int:
+    return int(torch.randint(2, (), generator=generator(0, "join", round)))
+
+
+@pytest.mark.parametrize("round", [2, 3, 4, 5])
 def test_one_member_of_a_refused_candidate_joins_where_the_gate_lets_that_in(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], monkeypatch: pytest.MonkeyPatch
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], monkeypatch: pytest.MonkeyPatch, round: int
 ) -> None:
     decisions = iter([Decision(False, "too far"), Decision(True, "near enough")])
     monkeypatch.setattr(module, "decide", lambda *_: next(decisions))
     refreshing = begun(store, tmp_path)
     refreshing.gate = GateConfig(use=True, failed="join")
     weights = [member.head.weight.clone() for member in refreshing.ensemble.members]
-    add(store, range(100, 110), 2)
-    outcome = refreshing.refresh(2, 5, Streams(0))
+    add(store, range(100, 110), round)
+    outcome = refreshing.refresh(round, 5, Streams(0))
     assert outcome is not None
-    assert (outcome.accepted, outcome.version, outcome.in_use) == (False, 2, 3)
-    # The fake fit doubles every weight. In round 2 it is the first member's turn.
-    torch.testing.assert_close(refreshing.ensemble.members[0].head.weight, 2.0 * weights[0])
-    assert torch.equal(refreshing.ensemble.members[1].head.weight, weights[1])
+    new = drawn_in(round)
+    assert (outcome.accepted, outcome.version, outcome.in_use, outcome.joined) == (False, 2, 3, new)
+    assert outcome.gate_event()["joined"] == outcome.refresh_event()["joined"] == new
+    # The fake fit doubles every weight.
+    torch.testing.assert_close(refreshing.ensemble.members[new].head.weight, 2.0 * weights[new])
+    assert torch.equal(refreshing.ensemble.members[1 - new].head.weight, weights[1 - new])
     scores_KB = refreshing.ensemble.scores(PROMPTS, RESPONSES)
     torch.testing.assert_close(scores_KB.mean(1), torch.zeros(2), atol=1e-4, rtol=0)
     assert refreshing.versions.numbers() == [1, 2, 3]
-    assert (refreshing.last_round, refreshing.last_step) == (2, 5)
+    assert (refreshing.last_round, refreshing.last_step) == (round, 5)
+    assert (refreshing.ensemble.labels, refreshing.ensemble.watermark) == (50, store.watermark())
+    assert refreshing.material(round, Streams(0)) is None, "nothing is new any more"
     refreshing.versions.load_in_use_into(refreshing.ensemble)
     assert refreshing.ensemble.version == 3
+
+
+def test_every_member_can_be_the_one_that_joins() -> None:
+    assert {drawn_in(round) for round in (2, 3, 4, 5)} == {0, 1}
+
+
+def test_a_probe_never_joins_and_stays_as_it_was(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(store, range(40), 0)
+    refreshing = refreshing_of(store, tmp_path)
+    ensemble = refreshing.ensemble
+    ensemble.probe = RewardModel(trunk_of(build("llama")), 9)
+    refreshing.gate = GateConfig(use=True, failed="join")
+    refreshing.first_version(Streams(0))
+    for round in (2, 3, 4, 5):
+        decisions = iter([Decision(False, "too far"), Decision(True, "near enough")])
+        monkeypatch.setattr(module, "decide", lambda *_, told=decisions: next(told))
+        before = ensemble.keep()
+        add(store, range(100 * round, 100 * round + 10), round)
+        outcome = refreshing.refresh(round, 5 * round, Streams(0))
+        assert outcome is not None
+        after = ensemble.keep()
+        differ = [
+            k for k, (a, b) in enumerate(zip(before.weights, after.weights, strict=True))
+            if not torch.equal(a["head.weight"], b["head.weight"])
+        ]  # fmt: skip
+        assert differ == [outcome.joined]
 
 
 def test_one_member_of_a_refused_candidate_is_refused_as_well_where_it_is_no_better(
@@ -129,12 +168,15 @@ def test_one_member_of_a_refused_candidate_is_refused_as_well_where_it_is_no_bet
     add(store, range(100, 110), 2)
     outcome = refreshing.refresh(2, 5, Streams(0))
     assert outcome is not None
-    assert (outcome.accepted, outcome.version, outcome.in_use) == (False, 2, 1)
+    assert (outcome.accepted, outcome.version, outcome.in_use, outcome.joined) == (False, 2, 1, None)
     assert same(weights_of(refreshing.ensemble), before)
-    # Both were examined on the same labels, by members whose opinions differ.
+    # Both were examined on the same labels; the second time only the member that would join was asked.
     candidate, joined = refused
     assert [(j.share, j.old) for j in joined] == [(j.share, j.old) for j in candidate]
-    assert [j.new for j in joined] != [j.new for j in candidate]
+    answers = [(one.new, both.new) for one, both in zip(joined, candidate, strict=True)]
+    assert 0 < sum(one is not None for one, _ in answers) < sum(both is not None for _, both in answers)
+    assert all(one is None or one == both for one, both in answers)
+    assert all(one.new is None or one.new != one.old for one in joined), "a member that stays was asked"
     assert refreshing.versions.numbers() == [1, 2, 3]
     assert (refreshing.last_round, refreshing.last_step) == (1, 0)
 

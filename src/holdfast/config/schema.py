@@ -148,7 +148,7 @@ class GateConfig:
     )
     failed: Literal["keep", "join"] = setting(
         "keep",
-        "what becomes of a version that fails: the old one stays, or one new member joins it if that passes",
+        "where a version fails: the old one stays, or one of its members that passes replaces its predecessor",
     )
 
 

@@ -203,10 +203,8 @@ def _refresh_line(round: int, fields: Fields) -> str | None:
 
 def refused(fields: Fields) -> str:
     """That the gate did not let a refresh in, what is used in its place, and why."""
-    version, in_use = fields.get("version"), fields.get("in_use")
-    # What one member of a refused version has joined is the next number.
-    joined = isinstance(version, int) and isinstance(in_use, int) and in_use > version
-    words = "refused by the gate" + (", and one of its members let in" if joined else "")
+    member = fields.get("joined")
+    words = "refused by the gate" + (f", and its member {member + 1} let in" if isinstance(member, int) else "")
     return because(words, fields.get("gate_reason"))
 
 

@@ -14,7 +14,7 @@ from holdfast.lab.trial import Trial
 from holdfast.report.charts import ChartSpec, Series
 
 PREFIX = "sweep-"
-# Below this share of the best value's rise a value keeps a run from improving.
+# Below this share of the best value's rise a value keeps runs from improving.
 HARDLY = 0.5
 WATCHES = "guard.mode=advise"
 
@@ -72,16 +72,15 @@ KNOBS: dict[str, Knob] = {
 def analyse(knob: str, results: Results) -> Result:
     """Gold at the end by value of the knob, per scenario and over all; rows are seeds that ended with every value.
 
-    A value can be bad in two ways: gold rises and falls again, which is hacking, or it never rises. `fell` counts the
-    runs that end a tenth of the rise or more below their own peak, and `rise` is how far they end above their start.
+    A value can be bad in two ways: gold rises and falls again, which is hacking, or it hardly rises. `rise` is how far
+    runs come above their start at their best, and `fell` how many end a tenth of that or more below it.
     """
     by_scenario, every = {}, []
     for scenario in results.scenarios:
         rows = results.paired(scenario, *results.arms)
         every += rows
         by_scenario[scenario] = {
-            arm: asdict(bootstrap([row[i].delivered for row in rows])) if rows else None
-            for i, arm in enumerate(results.arms)
+            arm: of_arm([row[i] for row in rows]) if rows else None for i, arm in enumerate(results.arms)
         }
     columns = {arm: [row[i].delivered for row in every] for i, arm in enumerate(results.arms)}
     chance = chance_of_best(columns) if every else {}
@@ -100,17 +99,16 @@ def analyse(knob: str, results: Results) -> Result:
         "best": best,
         "below_the_best": apart,
         "labels": labels,
-        "runs": len(every),
-        "fell": {arm: sum(has_fallen(row[i]) for row in every) for i, arm in enumerate(results.arms)},
-        "rise": {
-            arm: fmean(row[i].delivered - row[i].heldout[0] for row in every) if every else None
-            for i, arm in enumerate(results.arms)
-        },
     }
 
 
-def has_fallen(trial: Trial) -> bool:
-    return not kept_its_peak(trial.heldout[0], trial.peak, trial.delivered)
+def of_arm(trials: Sequence[Trial]) -> Result:
+    fallen = [not kept_its_peak(t.heldout[0], t.peak, t.delivered) for t in trials]
+    return {
+        **asdict(bootstrap([t.delivered for t in trials])),
+        "rise": fmean(t.peak - t.heldout[0] for t in trials),
+        "fell": sum(fallen),
+    }
 
 
 def tables(result: Result) -> list[Table]:
@@ -118,14 +116,16 @@ def tables(result: Result) -> list[Table]:
     rows = []
     for arm in result["labels"]:
         below = result["below_the_best"].get(arm)
+        found = [of[arm] for of in result["scenarios"].values()]
+        known = [of for of in found if of is not None]
         rows.append(
             [
                 arm,
-                *("-" if of[arm] is None else f"{of[arm]['mean']:+.3f}" for of in result["scenarios"].values()),
+                *("-" if of is None else f"{of['mean']:+.3f}" for of in found),
                 "" if below is None else f"{below['mean']:.3f} [{below['low']:+.3f}, {below['high']:+.3f}]",
                 number(result["chance_of_best"].get(arm), ".0%"),
-                number(result["rise"][arm], "+.3f"),
-                f"{result['fell'][arm]} of {result['runs']}",
+                ", ".join(f"{of['rise']:.2f}" for of in known) or "-",
+                ", ".join(f"{of['fell']} of {of['count']}" for of in known) or "-",
                 number(result["labels"][arm]),
             ]
         )
@@ -136,33 +136,35 @@ def recommend(result: Result) -> str:
     best = result["best"]
     if not best:
         return "No seed has ended with every value, so nothing can be said yet."
+    if max((below["count"] for below in result["below_the_best"].values()), default=0) < 2:
+        return f"In the one run of each value {result['knob']} = {best} was best; how sure that is takes more seeds."
     close = [arm for arm, below in result["below_the_best"].items() if below["low"] <= 0]
     sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples"
     also = f"; {', '.join(close)} cannot be told apart from it" if close else "; every other value is clearly below it"
-    ends = [
-        f" {reason}: {', '.join(arms)}."
-        for reason, arms in (
-            ("Clearly below it because gold rises and falls again", hacked(result)),
-            ("Clearly below it because gold hardly rises", held_back(result)),
-        )
-        if arms
-    ]
-    return f"Take {result['knob']} = {best}: {sure}{also}.{''.join(ends)}"
+    words = [f"Take {result['knob']} = {best}: {sure}{also}."]
+    for scenario in result["scenarios"]:
+        for reason, arms in (("rises and falls again", hacked(result, scenario)),
+                             ("hardly rises", held_back(result, scenario))):  # fmt: skip
+            if arms:
+                words.append(f"With {scenario} gold {reason} at {', '.join(arms)}.")
+    return " ".join(words)
 
 
-def hacked(result: Result) -> list[str]:
-    """The values clearly below the best of whose runs most fell from their own peak."""
-    return [arm for arm in clearly_below(result) if result["fell"][arm] > result["runs"] / 2]
+def hacked(result: Result, scenario: str) -> list[str]:
+    """The values at which gold rises and most runs lose some of that again."""
+    told = result["scenarios"][scenario]
+    return [arm for arm, up in rising(result, scenario).items() if up and told[arm]["fell"] > told[arm]["count"] / 2]
 
 
-def held_back(result: Result) -> list[str]:
-    """The values clearly below the best whose runs kept what they had and had little."""
-    enough = HARDLY * result["rise"][result["best"]]
-    return [arm for arm in clearly_below(result) if arm not in hacked(result) and result["rise"][arm] < enough]
+def held_back(result: Result, scenario: str) -> list[str]:
+    """The values at which gold hardly rises."""
+    return [arm for arm, up in rising(result, scenario).items() if not up]
 
 
-def clearly_below(result: Result) -> list[str]:
-    return [arm for arm, below in result["below_the_best"].items() if below["low"] > 0]
+def rising(result: Result, scenario: str) -> dict[str, bool]:
+    """Whether gold rises at a value at any time, by half as much at least as at the value where it rises most."""
+    rises = {arm: of["rise"] for arm, of in result["scenarios"][scenario].items() if of is not None}
+    return {arm: rise >= HARDLY * max(rises.values()) for arm, rise in rises.items()}
 
 
 def figure(result: Result) -> list[ChartSpec]:
