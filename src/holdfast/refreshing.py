@@ -173,7 +173,7 @@ class Refreshing:
         self.versions.save(self.ensemble, refused=not decision.accept)
         outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
         was, now = quality(evidence)
-        joins = not decision.accept and self.gate.failed == "join"
+        joins = self.gate.failed == "join" and not decision.accept
         joined = self._join(before, questions, old, repeats) if joins else None
         if decision.accept or joined is not None:
             self.last_round, self.last_step, self.settled = round, step, False
