@@ -82,6 +82,13 @@ def test_the_chance_of_being_best() -> None:
     assert sum(chance.values()) == pytest.approx(1.0)
 
 
+def test_the_chance_of_being_best_of_few_rows() -> None:
+    # a is ahead by 3, 1 and -1. Means of three draws are drawn out from 1 by 4.303 / 1.96 * sqrt(3 / 2) = 2.689, so b
+    # is best where the draws add up to 1 or less: 1 + 3 + 6 of 27 (and 1 + 3, below 0, if they were not drawn out).
+    chance = chance_of_best({"a": [3.0, 1.0, 0.0], "b": [0.0, 0.0, 1.0]})
+    assert chance["b"] == pytest.approx(10 / 27, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("heldout", "began"),
     [

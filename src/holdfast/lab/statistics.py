@@ -6,6 +6,7 @@ same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -70,9 +71,13 @@ def bootstrap(values: Sequence[float]) -> Estimate:
     if count == 1:
         return Estimate(mean, mean, mean, 1)
     quantiles = torch.quantile(_resampled_means(values), torch.tensor([0.025, 0.975], dtype=torch.float64))
-    wider = t_975(count) / Z_975 * (count / (count - 1)) ** 0.5
-    low, high = (mean + wider * (end - mean) for end in quantiles.tolist())
+    low, high = (mean + drawn_out(count) * (end - mean) for end in quantiles.tolist())
     return Estimate(mean, low, high, count)
+
+
+def drawn_out(count: int) -> float:
+    """By how much means of resamples have to vary more for so many values, of which there are at least two."""
+    return t_975(count) / Z_975 * math.sqrt(count / (count - 1))
 
 
 def share(hits: int, count: int) -> Estimate:
@@ -86,12 +91,18 @@ def share(hits: int, count: int) -> Estimate:
 
 
 def chance_of_best(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """For paired columns of equal length: in what share of resamples of the rows each has the highest mean."""
+    """For paired columns of equal length: in what share of resamples of the rows each has the highest mean.
+
+    Resamples are drawn out like those of an interval. One row is a resample of itself, always.
+    """
     names = list(columns)
     values_NC = torch.tensor([columns[name] for name in names], dtype=torch.float64).T
     rng = generator(BOOTSTRAP_SEED, "chance of best")
     rows_RN = torch.randint(len(values_NC), (DRAWS, len(values_NC)), generator=rng)
-    best_R = values_NC[rows_RN].mean(1).argmax(1)
+    means_RC, centre_C = values_NC[rows_RN].mean(1), values_NC.mean(0)
+    if len(values_NC) > 1:
+        means_RC = centre_C + drawn_out(len(values_NC)) * (means_RC - centre_C)
+    best_R = means_RC.argmax(1)
     return {name: float((best_R == i).double().mean()) for i, name in enumerate(names)}
 
 

@@ -112,7 +112,7 @@ def of_arm(trials: Sequence[Trial]) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    columns = [result["knob"], *result["scenarios"], "below the best", "chance of best", "rise", "fell again", "labels"]
+    columns = [result["knob"], *result["scenarios"], "below the best", "best in", "rise", "fell", "labels"]
     rows = []
     for arm in result["labels"]:
         below = result["below_the_best"].get(arm)
@@ -122,10 +122,10 @@ def tables(result: Result) -> list[Table]:
             [
                 arm,
                 *("-" if of is None else f"{of['mean']:+.3f}" for of in found),
-                "" if below is None else f"{below['mean']:.3f} [{below['low']:+.3f}, {below['high']:+.3f}]",
+                "" if below is None else f"{below['mean']:.3f} [{below['low']:.3f}, {below['high']:.3f}]",
                 number(result["chance_of_best"].get(arm), ".0%"),
                 ", ".join(f"{of['rise']:.2f}" for of in known) or "-",
-                ", ".join(f"{of['fell']} of {of['count']}" for of in known) or "-",
+                ", ".join(f"{of['fell']}/{of['count']}" for of in known) or "-",
                 number(result["labels"][arm]),
             ]
         )
@@ -136,10 +136,11 @@ def recommend(result: Result) -> str:
     best = result["best"]
     if not best:
         return "No seed has ended with every value, so nothing can be said yet."
-    if max((below["count"] for below in result["below_the_best"].values()), default=0) < 2:
+    runs = max((below["count"] for below in result["below_the_best"].values()), default=1)
+    if runs < 2:
         return f"In the one run of each value {result['knob']} = {best} was best; how sure that is takes more seeds."
     close = [arm for arm, below in result["below_the_best"].items() if below["low"] <= 0]
-    sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples"
+    sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples of {runs} runs a value"
     also = f"; {', '.join(close)} cannot be told apart from it" if close else "; every other value is clearly below it"
     words = [f"Take {result['knob']} = {best}: {sure}{also}."]
     for scenario in result["scenarios"]:
