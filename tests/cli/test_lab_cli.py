@@ -133,7 +133,7 @@ def test_an_experiment_from_start_to_table(tmp_path: Path, capsys: pytest.Captur
     told = capsys.readouterr()
     assert told.err.count("| seed 1000: gold ") == 4
     assert "schedule: how beta is set" in told.out
-    assert "Take schedule = " in told.out
+    assert "how sure that is takes more seeds" in told.out
     # What was set is in the name, as a digest: another setting's result has another file.
     name = f"sweep-schedule-no-flaw-changed-{hashlib.sha256(b'run.rounds=1').hexdigest()[:6]}-quick"
     assert f"kept in lab-{name}.json" in told.out
@@ -143,7 +143,7 @@ def test_an_experiment_from_start_to_table(tmp_path: Path, capsys: pytest.Captur
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"] == first["result"]
     assert main(["lab", "table", name]) == 0
-    assert "Take schedule = " in capsys.readouterr().out
+    assert "how sure that is takes more seeds" in capsys.readouterr().out
     Path(f"lab-{name}.svg").unlink()
     assert main(["lab", "figures", name]) == 0
     assert Path(f"lab-{name}.svg").is_file()
