@@ -12,6 +12,7 @@ from holdfast.lab.scenarios import PLAIN, planted
 from holdfast.lab.statistics import bootstrap, chance_of_best, kept_its_peak
 from holdfast.lab.trial import Trial
 from holdfast.report.charts import ChartSpec, Series
+from holdfast.report.rounds import sentence
 
 PREFIX = "sweep-"
 # Below this share of the best value's rise a value keeps runs from improving.
@@ -103,6 +104,7 @@ def analyse(knob: str, results: Results) -> Result:
 
 
 def of_arm(trials: Sequence[Trial]) -> Result:
+    """One value in one scenario: gold at the end with its interval, how far it had risen, and how often it fell."""
     fallen = [not kept_its_peak(t.heldout[0], t.peak, t.delivered) for t in trials]
     return {
         **asdict(bootstrap([t.delivered for t in trials])),
@@ -174,7 +176,7 @@ def figure(result: Result) -> list[ChartSpec]:
     return [
         ChartSpec(
             title=f"{result['knob']}: best at {result['best'] or 'nothing yet'}",
-            subtitle=f"{first_upper(result['words'])}. Gold at the end, mean over seeds with its 95% interval.",
+            subtitle=f"{sentence(result['words'])} Gold at the end, mean over seeds with its 95% interval.",
             unit="gold score",
             x_label=result["knob"],
             x_names=arms,
@@ -193,10 +195,6 @@ def across(name: str, places: Sequence[float], by_arm: Mapping[str, Result | Non
     """One scenario's gold over the values of the knob; none where no seed has ended with all of them."""
     mean, low, high = ([None if of is None else of[end] for of in by_arm.values()] for end in ("mean", "low", "high"))
     return Series(name, places, mean, dots=True, low=low, high=high, bare=True)
-
-
-def first_upper(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 EXPERIMENTS = tuple(
