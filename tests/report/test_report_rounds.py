@@ -3,7 +3,8 @@ from fake_guard import SENTENCES, audit_fields, event, guard_events, write_guard
 from fake_run import write_fake_run, write_lines
 
 from holdfast.report.data import RunData, read_run
-from holdfast.report.events import event_lines, refresh_events, refused_events, weight
+from holdfast.report.events import event_lines, joined_version, refresh_events, refused_events, weight
+from holdfast.report.page import render
 from holdfast.report.rounds import MOST_ROWS, ending, round_table, summary
 from holdfast.report.samples import before_and_after
 from holdfast.report.undone import Undone, kept_gold, undone
@@ -265,6 +266,23 @@ def test_refused_refreshes_do_not_count_and_versions_may_come_again_after_a_roll
     assert "3 refreshes, 1 refused by the gate." in result(
         run_of(tmp_path, [event(0, 0, "x"), *guard_refreshes(refresh)], [{"step": 1, "round": 1}])
     )
+
+
+def test_a_refused_refresh_of_which_a_member_was_let_in_tells_the_version_that_it_made(tmp_path):
+    joined = event(20, 3, "refresh", version=3, accepted=False, joined=1, in_use=4, gate_reason="worse on round 2")
+    alone = event(30, 4, "refresh", version=5, accepted=False, joined=None, in_use=4, gate_reason="worse on round 2")
+    run = run_of(
+        tmp_path, [joined, alone], [{"step": s, "round": s // 10 + 1, "objective/scores": 0.1} for s in (10, 20, 30)]
+    )
+    assert [joined_version(row) for row in run.events] == [4, None]
+    assert "No refresh, 2 refused by the gate (a member of 1 let in)." in result(run)
+    assert (
+        event_lines(run.events)[0].text
+        == "Refresh refused by the gate, and its member 2 let in (v4): worse on round 2."
+    )
+    html = render(run)
+    assert "; with a version, a member of it was let in." in html
+    assert ">× v4<" in html
 
 
 def guard_refreshes(refresh):

@@ -203,8 +203,10 @@ def _refresh_line(round: int, fields: Fields) -> str | None:
 
 def refused(fields: Fields) -> str:
     """That the gate did not let a refresh in, what is used in its place, and why."""
-    member = fields.get("joined")
-    words = "refused by the gate" + (f", and its member {member + 1} let in" if isinstance(member, int) else "")
+    member, now = fields.get("joined"), fields.get("in_use")
+    words = "refused by the gate"
+    if isinstance(member, int):
+        words += f", and its member {member + 1} let in" + (f" (v{now})" if isinstance(now, int) else "")
     return because(words, fields.get("gate_reason"))
 
 

@@ -42,6 +42,11 @@ def is_refused(event: EventRow) -> bool:
     return event.kind == "refresh" and event.fields.get("accepted") is False
 
 
+def joined_version(event: EventRow) -> float | None:
+    """The version that one member of this refused refresh made by joining the others; None where none did."""
+    return event.number("in_use") if is_refused(event) and event.number("joined") is not None else None
+
+
 def refused_events(run: RunData) -> list[EventRow]:
     """The refreshes that the gate refused."""
     return [event for event in run.events if is_refused(event)]

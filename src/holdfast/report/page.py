@@ -120,6 +120,7 @@ def render(run: RunData) -> str:
         has_refresh=bool(refreshes),
         marked_every=marked_every(sum(bool(event.step) for event in refreshes)),
         has_refused=bool(events.refused_events(run)),
+        has_joined=any(events.joined_version(event) is not None for event in run.events),
         has_rollback=bool(undone.rollbacks(run)),
         has_stripes=1 < len(set(run.metrics.rounds)) <= MOST_ROUNDS,
         audits=[line_chart(spec, inline=True) for spec in shown.audits],

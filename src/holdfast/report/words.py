@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from holdfast.guard import lines
 from holdfast.report.axes import format_setting, format_value
 from holdfast.report.data import RunData
-from holdfast.report.events import is_refused, refresh_events, refused_events
+from holdfast.report.events import is_refused, joined_version, refresh_events, refused_events
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.text import counted
 from holdfast.report.undone import Curve, kept_curve, kept_gold, undone
@@ -94,9 +94,17 @@ def _parting(proxy: Curve, gold: Curve) -> str:
 def _refreshes(run: RunData) -> str:
     if not run.metrics or _has_no_ensemble(run):
         return ""
-    count, refused = len(refresh_events(run)), len(refused_events(run))
+    count, refused = len(refresh_events(run)), _refused(run)
     words = counted(count, "refresh", "refreshes") if count else "No refresh"
-    return f"{words}{f', {refused:,} refused by the gate' if refused else ''}."
+    return f"{words}{f', {refused}' if refused else ''}."
+
+
+def _refused(run: RunData) -> str:
+    """How many refreshes the gate refused, and of how many of them a member was let in; empty where none was."""
+    refused = refused_events(run)
+    joined = sum(joined_version(event) is not None for event in refused)
+    within = f" (a member of {joined:,} let in)" if joined else ""
+    return f"{len(refused):,} refused by the gate{within}" if refused else ""
 
 
 def _has_no_ensemble(run: RunData) -> bool:
@@ -201,8 +209,8 @@ def _refresh_tile(run: RunData) -> Tile | None:
         return None
     labels = run.known("ensemble/labels")
     note = f"ensemble learnt from {counted(int(labels[-1][1]), 'label')}" if labels else ""
-    if refused := len(refused_events(run)):
-        note = f"{refused:,} refused by the gate" + (f"; {note}" if note else "")
+    if refused := _refused(run):
+        note = refused + (f"; {note}" if note else "")
     return Tile("Refreshes", str(len(refresh_events(run))), note)
 
 
