@@ -75,11 +75,11 @@ def rollback(loop: OnlineLoop, action: Action) -> None:
     guarding = loop.guarding
     assert guarding is not None
     good = guarding.good
-    undone = roll_back(loop, good.name, good.step)
+    undone = roll_back(loop, good.name)
     guarding.guard.after_rollback()
     loop.event(
         "rollback", to=good.name, step_from=loop.position.step, step_to=good.step, kl_undone=undone,
-        reason=action.reason, ensemble_version=loop.rewarding.ensemble.version,
+        undone=loop.ledger.undone_spans(), reason=action.reason, ensemble_version=loop.rewarding.ensemble.version,
     )  # fmt: skip
 
 

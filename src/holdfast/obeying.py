@@ -129,20 +129,25 @@ def _audit(loop: OnlineLoop, request: OwnerRequest) -> str:
 
 
 def _rollback(loop: OnlineLoop, request: OwnerRequest) -> str:
+    """To any checkpoint. One before the last good one takes its place: the guard returns to nothing that they left."""
     name = str(request.arguments["checkpoint"])
-    snapshot: Any = loop.checkpoints.load(name).documents["loop"]
-    step = int(snapshot["position"]["step"])
-    undone = roll_back(loop, name, step)
+    document: Any = loop.checkpoints.load(name).documents["loop"]
+    then = type(loop.position)(**document["position"])
+    undone = roll_back(loop, name)
     assert loop.obeying is not None
     loop.obeying.returns += 1
     loop.collecting.returns = loop.obeying.returns
     if loop.guarding is not None:
         loop.guarding.guard.after_rollback()
         learn_known(loop)
+        if then.step < loop.guarding.good.step:
+            loop.checkpoints.pin(name)  # the commit to come may be the one that would remove it
+            loop.guarding.advance(name, then.round if then.step_in_round else then.round - 1, then.step, loop.policy)
     why = f"{request.asked_by} asked for it" + (f": {request.reason}" if request.reason else "")
     loop.event(
-        "rollback", to=name, step_from=loop.position.step, step_to=step, kl_undone=undone, reason=why,
-        by=request.asked_by, ensemble_version=loop.rewarding.ensemble.version,
+        "rollback", to=name, step_from=loop.position.step, step_to=then.step, kl_undone=undone,
+        undone=loop.ledger.undone_spans(), reason=why, by=request.asked_by,
+        ensemble_version=loop.rewarding.ensemble.version,
     )  # fmt: skip
     loop.let_observe()
     return f"rolled back to {name}"

@@ -3,7 +3,7 @@
 resume     all of it comes back, and the files are cut to match: the run goes on bit for bit
 rollback   policy, critic, optimiser, learning rate, KL controller, mean of policies, random streams, cursor, ensemble
            version and replay watermark come back together; time goes on: counters, files, labels and the draws of what
-           is labelled, the guard's memory, and the ledger, which marks the steps as undone
+           is labelled, the guard's memory, and the ledger, which marks the steps since as undone
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
         observer.rewind(loop.position.step)
 
 
-def roll_back(loop: OnlineLoop, name: str, step: int) -> float:
+def roll_back(loop: OnlineLoop, name: str) -> float:
     """Return to a checkpoint as one transaction; returns the KL that was undone.
 
     Nothing is on disk yet when this returns. The next commit makes it lasting in one piece, and a run that is killed
@@ -97,20 +97,19 @@ def roll_back(loop: OnlineLoop, name: str, step: int) -> float:
     """
     snapshot = loop.checkpoints.load(name)
     loop.check_restorable(snapshot)
-    undone, drawn = loop.ledger.undone, loop.collecting.cursor.state()
-    stream = loop.streams[COLLECT].get_state()
+    drawn, stream = loop.collecting.cursor.state(), loop.streams[COLLECT].get_state()
     _put_back(loop, snapshot)
     # What is labelled next is drawn on from here. From the checkpoint on, the same policy would give the same answers
     # to the same prompts once more: labels spent twice, and comparisons that train beside copies that must not.
     loop.collecting.cursor.restore(drawn)
     loop.streams[COLLECT].set_state(stream)
-    loop.ledger.undo_to(step)
+    undone = loop.ledger.return_to(snapshot.tensors["ledger"])
     if different := differences(snapshot, capture(loop)):
         raise HoldfastError(
             f"After the rollback to {name} the run's {different[0]} is not what the checkpoint holds; "
             "resume the run, which goes on from its newest checkpoint."
         )
-    return loop.ledger.undone - undone
+    return undone
 
 
 def _put_back(loop: OnlineLoop, snapshot: Snapshot) -> None:

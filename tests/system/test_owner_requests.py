@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import small_run
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.collecting import Collecting
 from holdfast.errors import HoldfastError
@@ -12,6 +13,8 @@ from holdfast.guarding import Guarding
 from holdfast.obeying import Obeying
 from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
+from holdfast.report.data import read_run
+from holdfast.report.undone import undone
 
 KEY = "concierge-3"
 
@@ -105,6 +108,45 @@ def test_a_rollback_that_an_owner_asked_for(asked):
     assert (event["by"], event["to"], event["step_from"], event["step_to"]) == ("anna", "round-0000", 1, 0)
     assert settled(run)["rollback"] == ("done", "rolled back to round-0000")
     assert small_run.events_of(run, "run_finished")
+
+
+@pytest.fixture
+def good_until_round_3(monkeypatch):
+    """Rounds 1 to 3 are found good, and owners are heard from round 4 on; what was the last good one at each audit."""
+    goods, ask = [], RequestStore.pending
+
+    def is_good(self, verdict, pairs):
+        goods.append(self.good.name)
+        return len(goods) <= 3
+
+    monkeypatch.setattr(Guarding, "is_good", is_good)
+    monkeypatch.setattr(RequestStore, "pending", lambda self: ask(self) if len(goods) >= 3 else [])
+    return goods
+
+
+def test_the_guard_returns_to_nothing_that_an_owner_left(asked, good_until_round_3):
+    """The owner goes back behind the last good policy, to a checkpoint that the next one would have removed."""
+    run = asked(("rollback", {"checkpoint": "round-0002"}), run__rounds="4", checkpoint__keep="2")
+    assert good_until_round_3 == ["round-0000", "round-0001", "round-0002", "round-0002"]
+    checkpoints = CheckpointStore(run / "checkpoints")
+    assert checkpoints.pinned == {"round-0002"}
+    assert checkpoints.load("round-0002")
+    assert small_run.events_of(run, "rollback")[0]["undone"] == [[4, 7]]
+
+
+def test_an_owner_goes_back_and_then_forth_after_all(asked, good_until_round_3):
+    """To round 1 and then to round 3, whose steps the policy stands on again; the ledger and the report say so."""
+    back, forth = ({"checkpoint": name} for name in ("round-0001", "round-0003"))
+    run = asked(("rollback", back), ("rollback", forth), run__rounds="4", checkpoint__keep="6")
+    assert good_until_round_3[3] == "round-0001"
+    first, second = small_run.events_of(run, "rollback")
+    assert (first["undone"], second["undone"]) == ([[2, 7]], [[6, 7]])
+    assert first["kl_undone"] > 0
+    assert second["kl_undone"] == 0, "the one step of round 4 was undone before"
+    ledger = CheckpointStore(run / "checkpoints").load("round-0004").tensors["ledger"]
+    standing = [int(s) for s, gone in zip(ledger["step"], ledger["undone"], strict=True) if not gone]
+    assert standing == [1, 2, 3, 4, 5, 6, 8]
+    assert undone(read_run(run)).spans == ((6, 7),)
 
 
 def test_an_earlier_version_of_the_ensemble_is_gone_back_to(asked, monkeypatch):

@@ -33,10 +33,9 @@ class LedgerEntry:
 class KLLedger:
     """An append-only list of steps, with sums that are carried along and not made again at every step.
 
-    A rollback does not erase: `undo_to` marks the steps after the good one as undone. They were spent, and
-    count in `spent`, but the policy no longer stands on them, so they do not count in `position`, in a
-    round's total or in `since`. So a rollback calls `undo_to` on the live ledger and does not restore an
-    older one; `restore` is for resuming a run.
+    A rollback does not erase: `return_to` marks the steps that the policy no longer stands on as undone. They were
+    spent, and count in `spent`, but not in `position`, in a round's total or in `since`. So a rollback calls
+    `return_to` on the live ledger and does not restore an older one; `restore` is for resuming a run.
     """
 
     def __init__(self) -> None:
@@ -62,12 +61,37 @@ class KLLedger:
             raise ValueError(f"Step {step} is not after step {self._last.step}; undo that one first.")
         self._append(LedgerEntry(step, round, kl_step, kl_reference))
 
-    def undo_to(self, step: int) -> None:
-        """Mark every step after `step` as undone."""
-        undone = self._columns["undone"]
-        for i, at in enumerate(self._columns["step"]):
-            undone[i] = undone[i] or at > step
+    def return_to(self, saved: Mapping[str, Tensor]) -> float:
+        """Stand again on the steps that this account stood on when it was saved; returns the KL that this undoes.
+
+        Every step since is undone. Steps that an earlier rollback undid stand again if they stood then: one may go back
+        and then forth.
+        """
+        stood, undone = saved["undone"].tolist(), self._columns["undone"]
+        if len(stood) > len(undone):
+            raise HoldfastError(
+                "The checkpoint's KL ledger has steps that this run never took; use another checkpoint."
+            )
+        now = array(_COLUMNS["undone"], [*stood, *[1] * (len(undone) - len(stood))])
+        gone = math.fsum(
+            kl for kl, was, is_ in zip(self._columns["kl_step"], undone, now, strict=True) if is_ and not was
+        )
+        self._columns["undone"] = now
         self._add_up()
+        return gone
+
+    def undone_spans(self) -> list[tuple[int, int]]:
+        """The steps that do not stand, as stretches (from, to]: those after `from` up to `to`."""
+        spans: list[tuple[int, int]] = []
+        stands = 0  # the last step that stands before an undone one
+        for entry in self.entries:
+            if not entry.undone:
+                stands = entry.step
+            elif spans and spans[-1][0] == stands:
+                spans[-1] = stands, max(entry.step, spans[-1][1])
+            else:
+                spans.append((stands, entry.step))
+        return spans
 
     @property
     def spent(self) -> float:

@@ -37,8 +37,14 @@ def rollback_step(event: EventRow) -> int | None:
 
 
 def undone(run: RunData) -> Undone:
-    """What all rollbacks of a run took back."""
-    found = [(as_count(event.fields.get("step_to")), rollback_step(event)) for event in rollbacks(run)]
+    """What all rollbacks of a run took back; the last one that tells of all of them has the last word."""
+    found: list[tuple[int | None, int | None]] = []
+    for event in rollbacks(run):
+        if isinstance(told := event.fields.get("undone"), list):
+            found = [
+                (as_count(span[0]), as_count(span[1])) for span in told if isinstance(span, list) and len(span) == 2
+            ]
+        found.append((as_count(event.fields.get("step_to")), rollback_step(event)))
     return Undone(_merged([(a, b) for a, b in found if a is not None and b is not None and a < b]))
 
 
