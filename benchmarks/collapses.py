@@ -31,7 +31,7 @@ def fall(trial: Trial) -> dict[str, float | bool]:
     """How much of gold's rise is lost again, on smoothed rollouts, and whether the proxy's last round is its best."""
     gold = smoothed(trial.gold)
     start, peak, end = trial.gold[0], max(gold), gold[-1]
-    proxy = by_round(trial.proxy, 8)
+    proxy = by_round(trial, trial.proxy)
     return {
         "start": start,
         "peak": peak,

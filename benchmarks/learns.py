@@ -52,7 +52,7 @@ def main() -> None:
                 subtitle="What the reward ensemble says, in standard deviations of the reference.",
                 unit="standardised score",
                 x_label="round",
-                series=tuple(Series(f"seed {t.seed}", rounds[1:], by_round(t.proxy, len(rounds) - 1)) for t in trials),
+                series=tuple(Series(f"seed {t.seed}", rounds[1:], by_round(t, t.proxy)) for t in trials),
             ),
         ],
     )

@@ -159,8 +159,12 @@ def assemble(
     observers: Sequence[Observer] = (),
     stop_requested: Callable[[], bool] = lambda: False,
     ensemble_from: Path | None = None,
+    answers: bool = True,
 ) -> Assembly:
-    """Prepare what is missing (reference, first ensemble) and build the loop, restored to the newest checkpoint."""
+    """Prepare what is missing (reference, first ensemble) and build the loop, restored to the newest checkpoint.
+
+    Whoever resumes a run that had stopped to ask has answered, unless nobody does (`answers`).
+    """
     config = ingredients.config
     with ExitStack() as stack:
         sinks: list[Sink] = open_sinks(config.track.sinks, run.path, config.track.project, run.name)
@@ -179,7 +183,7 @@ def assemble(
         connect_people(loop, run)
         if resuming:
             loaded = checkpoints.load_newest(loop.check_restorable)
-            loop.restore(loaded.snapshot)
+            loop.restore(loaded.snapshot, answers)
             for sentence in loaded.skipped:
                 loop.event("checkpoint_skipped", reason=sentence)
             loop.event("resumed", checkpoint=loaded.name)

@@ -433,10 +433,10 @@ class OnlineLoop:
         loop: Any = snapshot.documents["loop"]
         self.refreshing.versions.verify(int(loop["ensemble_version"]))
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a checkpoint; whoever resumes a run that had stopped to ask has answered."""
+    def restore(self, snapshot: Snapshot, answers: bool = True) -> None:
+        """Go on from a checkpoint; a run that had stopped to ask goes on where whoever resumes it answers so."""
         resume(self, snapshot)
-        if self.guarding is not None and self.guarding.stopped:
+        if answers and self.guarding is not None and self.guarding.stopped:
             self.guarding.grant()
 
 

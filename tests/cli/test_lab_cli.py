@@ -86,6 +86,10 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "efficacy", "--flaw", "gambling"], "flaw.name is 'gambling'; it has to be one of verbosity, "),
         (["run", "efficacy", "--flaw", "gone.py:Flaw"], "flaw.name names the file gone.py, which does not exist."),
         (["run", "efficacy", "--flaw", "flaw.py:Gone"], "The file flaw.py has no class Gone."),
+        (
+            ["run", "pitfalls", "--forms", "emergent", "--only", "verbosity"],
+            "pitfalls has verbosity, planted, and nothing",
+        ),
         (["table", "gate"], "There is no result lab-gate.json; `holdfast lab run` makes one"),
         (["figures", "gate"], "There is no result lab-gate.json; `holdfast lab run` makes one"),
     ],
@@ -100,6 +104,18 @@ def test_bad_input_gets_a_sentence_and_writes_nothing(
     assert told.err.count("\n") == 1
     assert told.out == ""
     assert [name for name in sorted(p.name for p in tmp_path.iterdir()) if name != "__pycache__"] == before
+
+
+@pytest.mark.parametrize("action", ["table", "figures"])
+@pytest.mark.parametrize("name", ["gate", "efficacy", "sweep-beta", "overhead", "pitfalls"])
+def test_a_result_in_which_something_is_missing_is_named(
+    action: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {"experiment": name, "result": {}, "recommendation": "", "failures": []}
+    (tmp_path / "lab-edited.json").write_text(json.dumps(document))
+    assert main(["lab", action, "edited"]) == 2
+    assert capsys.readouterr().err.startswith("holdfast: lab-edited.json is not a result that this version can show")
+    assert not (tmp_path / "lab-edited.svg").exists()
 
 
 @pytest.mark.parametrize("arguments", [["lab"], ["lab", "run"], ["lab", "dance"], ["lab", "sweep"]])

@@ -17,13 +17,14 @@ from holdfast.lab.experiments import all_experiments, experiment_named
 from holdfast.lab.experiments.detection import EXPERIMENT as DETECTION
 from holdfast.lab.experiments.efficacy import EXPERIMENT as EFFICACY
 from holdfast.lab.experiments.false_alarms import EXPERIMENT as FALSE_ALARMS
+from holdfast.lab.experiments.false_alarms import healthy
 from holdfast.lab.experiments.gate import EXPERIMENT as GATE
 from holdfast.lab.experiments.overhead import EXPERIMENT as OVERHEAD
 from holdfast.lab.experiments.pitfalls import EXPERIMENT as PITFALLS
 from holdfast.lab.experiments.sweep import KNOBS
 from holdfast.lab.results import arm_document, figure_of, plain
 from holdfast.lab.scenarios import FLAW_SCENARIOS, NO_KL, flaw_scenarios
-from holdfast.lab.trial import Labels, Trial
+from holdfast.lab.trial import Labels, Trial, by_round
 from holdfast.worlds.flaws import FLAWS
 
 EXPERIMENTS = all_experiments()
@@ -235,6 +236,27 @@ def test_detection() -> None:
     assert (result["not_fallen"], result["not_fallen_called"], result["not_fallen_called_in_a_dip"]) == (2, 2, 1)
     # Called in round 1, at its peak, and fallen for good from round 2 on.
     assert (result["before_the_onset"], result["before_the_onset_and_no_dip"]) == (1, 1)
+
+
+def test_a_round_that_ended_early_is_a_round_of_its_own() -> None:
+    """Of three steps one is in round 1, and the proxy of the two of round 2 is above it."""
+    early = trial([0.0, 0.3, 0.5], steps=[1, 2, 3], rounds=[1, 2, 2], proxy=[0.3, 0.2, 0.6], kl=[0.1, 0.2, 0.4])
+    assert by_round(early, early.proxy) == pytest.approx([0.3, 0.4])
+    assert healthy(early)
+    assert not healthy(replace(early, proxy=[0.5, 0.2, 0.6]))
+
+
+def test_one_run_is_never_sure() -> None:
+    """The interval of one value has no width, which is no certainty."""
+    one = {("no flaw", arm, 0): trial([0.0, end], 0) for arm, end in (("default", 0.6), ("no KL", 0.1))}
+    result = shown(PITFALLS, results(one))
+    assert "no KL cannot be told apart" in PITFALLS.recommend(result)
+    assert "(one run)" in str(PITFALLS.tables(result))
+    one = {("s", arm, 0): trial([0.0, end], 0) for arm, end in (("bare", 0.1), ("guarded", 0.6), ("tuned", 0.2))}
+    words = EFFICACY.recommend(shown(EFFICACY, results(one)))
+    assert "It ends not clearly apart from tuned: +0.400 (one run)." in words
+    timed = {("no flaw", arm, 0): trial([], 0, prepared_seconds=1.0) for arm in ("guarded", "unguarded")}
+    assert "1.00 times as long (one run)" in OVERHEAD.recommend(shown(OVERHEAD, results(timed)))
 
 
 def test_false_alarms() -> None:

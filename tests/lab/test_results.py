@@ -84,12 +84,21 @@ def test_a_result_that_is_not_one(content: str | None, sentence: str, tmp_path: 
         kept("efficacy", tmp_path)
 
 
+def test_a_result_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    for name in ("efficacy-from-1110", "efficacy-quick", "gate"):
+        (tmp_path / f"lab-{name}.json").write_text("{}")
+    with pytest.raises(HoldfastError, match=r"there is efficacy-from-1110, efficacy-quick, or name"):
+        kept("efficacy", tmp_path)
+
+
 def test_a_slip_is_found_before_anything_runs(tmp_path: Path) -> None:
-    chosen = EFFICACY.chosen(only=["keywords"])
+    chosen = EFFICACY.chosen(only=["rare_tokens"])
     for settings, sentence in (
         (("kl.betta=1",), "did you mean beta"),
         (("world.name=casino",), "one of concierge, everyday, files"),
         (("world.labeller=gone.py:Judge",), "does not exist"),
+        (("world.labeller=people",), "would wait for people"),
+        (("preferences.url=sqlite:///all.db",), "keeps its labels apart"),
     ):
         with pytest.raises(HoldfastError, match=sentence):
             check_plan(Plan(EFFICACY, chosen, (1000,), tmp_path, settings))

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+import nostalgic
 import small_run
 from holdfast import assembly, loop
 from holdfast.errors import HoldfastError
 from holdfast.lab.beginnings import beginning_key
+from holdfast.lab.observer import GoldObserver
 from holdfast.lab.references import reference_key
 from holdfast.lab.trial import TRIAL_FILE, Job, ended, read_trial, run_trial, summary
 from holdfast.loop import OnlineLoop
@@ -261,6 +263,29 @@ def test_a_trial_that_was_cut_goes_on_and_ends_the_same(one: Job, place: Path, m
     assert (resumed.seconds, resumed.cpu_seconds, resumed.prepared_seconds) == (None, None, None)
     clock = {name: getattr(unbroken, name) for name in ("seconds", "cpu_seconds", "prepared_seconds")}
     assert replace(resumed, **clock) == unbroken
+
+
+def test_a_trial_that_stopped_to_ask_and_was_cut_before_it_was_measured_has_ended_all_the_same(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody in the lab answers, so that it is begun again is no leave to go on."""
+    audits = ("audit.pairs=12", "audit.suspicious_pairs=24", "audit.budget=500", "guard.baseline_batches=4")
+    acts = (*SMALL, *audits, "guard.mode=act", "guard.rollbacks=0", "run.rounds=4", f"world.labeller={nostalgic.SPEC}")
+    whole, cut = (job(place / name, overrides=acts) for name in ("stopped", "stopped-and-cut"))
+    unbroken = run_trial(whole)
+    assert unbroken.stopped
+    assert max(unbroken.rounds) < 4
+
+    def interrupted(*_: object) -> None:
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GoldObserver, "after_run", interrupted)
+        with pytest.raises(Cut):
+            run_trial(cut)
+    resumed = run_trial(cut)
+    assert resumed.rounds == unbroken.rounds
+    assert (resumed.stopped, resumed.delivered) == (unbroken.stopped, unbroken.delivered)
 
 
 def test_a_trial_cut_before_it_had_a_manifest_begins_anew(place: Path) -> None:

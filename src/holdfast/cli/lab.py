@@ -6,6 +6,8 @@ import argparse
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -250,20 +252,33 @@ def show_kept_table(args: argparse.Namespace) -> int:
     from holdfast.lab.results import file_of, kept
 
     out = out_of(args)
-    document = kept(args.name, out)
-    show(experiment_named(document["experiment"]), document, args.json, file_of(args.name, out))
+    document, path = kept(args.name, out), file_of(args.name, out)
+    with refusing_damaged(path):
+        show(experiment_named(document["experiment"]), document, args.json, path)
     return 0
 
 
 def draw_kept_figure(args: argparse.Namespace) -> int:
     from holdfast.lab.experiments import experiment_named
-    from holdfast.lab.results import keep_figure, kept
+    from holdfast.lab.results import file_of, keep_figure, kept
 
     out = out_of(args)
     document = kept(args.name, out)
-    path = keep_figure(experiment_named(document["experiment"]), document["result"], args.name, out)
+    with refusing_damaged(file_of(args.name, out)):
+        path = keep_figure(experiment_named(document["experiment"]), document["result"], args.name, out)
     print(json.dumps({"figure": str(path)}) if args.json else f"drawn in {path}")
     return 0
+
+
+@contextmanager
+def refusing_damaged(path: Path) -> Iterator[None]:
+    """A result in which something is missing, as an edited file or one of another version may be, is named."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise HoldfastError(
+            f"{path} is not a result that this version can show ({type(error).__name__}: {error}); run it again."
+        ) from error
 
 
 def show(experiment: Experiment, document: dict[str, Any], as_json: bool, path: Path) -> None:

@@ -142,9 +142,14 @@ class Experiment:
         if unknown := [name for name in only if name not in names]:
             raise HoldfastError(f"{self.name} has no scenario {unknown[0]!r}; it has {', '.join(names)}.")
         wanted = [s for s in self.scenarios if not only or s.name in only]
-        if forms == "default":
-            return tuple(s for s in wanted if s.default)
-        return tuple(s for s in wanted if forms == "both" or s.form in ("", forms))
+        found = tuple(
+            s for s in wanted if (s.default if forms == "default" else s.form in ("", forms) or forms == "both")
+        )
+        if not found:
+            raise HoldfastError(
+                f"{self.name} has {'; '.join(s.title for s in wanted)}, and nothing {forms}; leave --forms out."
+            )
+        return found
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -256,6 +261,22 @@ def costs(trials: Sequence[Trial]) -> dict[str, float | None]:
         "tokens": fmean(t.tokens for t in trials) if trials else None,
         "seconds": median(clocked) if clocked else None,
     }
+
+
+def interval(estimate: Result | None, form: str = "+.3f") -> str:
+    """The 95% interval of an estimate in a table or a sentence; one value has none."""
+    if estimate is None:
+        return "-"
+    if estimate["count"] == 1:
+        return "(one run)"
+    return f"[{estimate['low']:{form}}, {estimate['high']:{form}}]"
+
+
+def side(estimate: Result) -> int:
+    """Where the truth is beyond doubt: 1 above zero, -1 below, 0 where that is not clear. One value is never clear."""
+    if estimate["count"] == 1:
+        return 0
+    return int(estimate["low"] > 0) - int(estimate["high"] < 0)
 
 
 def number(value: float | None, form: str = ".0f") -> str:

@@ -6,6 +6,7 @@ import json
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.lab.experiment import Arm, Cell, Experiment, Plan, Result, Results
 from holdfast.lab.observer import gold_of
 from holdfast.lab.running import Desk, OwnProcess, attempt_trials
 from holdfast.lab.trial import Trial, summary
+from holdfast.preferences.types import PatientLabeller
 from holdfast.report.charts import ChartSpec, grid
 from holdfast.worlds.loading import load_flaw, load_task, load_world
 
@@ -40,6 +42,10 @@ def check_plan(plan: Plan) -> None:
             config = load_config(None, [*plan.overrides(arm, scenario), f"run.seed={plan.seeds[0]}"])
             if config.vllm.url:
                 raise HoldfastError("Trials run side by side, and one vLLM server has one policy: leave vllm.url out.")
+            if config.preferences.url:
+                raise HoldfastError(
+                    "Every trial keeps its labels apart, in its own directory: leave preferences.url out."
+                )
             if (key := repr((config.world, config.flaw))) in seen:
                 continue
             seen.add(key)
@@ -47,6 +53,11 @@ def check_plan(plan: Plan) -> None:
             if gold_of(world) is None:
                 raise HoldfastError(f"The world {world.name} knows no gold score, so there is nothing to measure.")
             task = load_task(config, world)
+            if isinstance(task.labeller, PatientLabeller):
+                raise HoldfastError(
+                    "Trials would wait for people to answer thousands of comparisons: leave world.labeller out, or "
+                    "name a class that answers by itself."
+                )
             if config.flaw.name:
                 load_flaw(config.flaw.name, config.run.seed, task.demonstrations)
 
@@ -140,12 +151,12 @@ def kept(label: str, out: Path) -> Result:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise HoldfastError(
-            f"There is no result {path}; `holdfast lab run` makes one, or name its directory with --out."
-        ) from None
+        others = sorted(p.stem.removeprefix("lab-") for p in out.glob(f"lab-{escape(label)}*.json"))
+        what = f"there is {', '.join(others)}" if others else "`holdfast lab run` makes one"
+        raise HoldfastError(f"There is no result {path}; {what}, or name its directory with --out.") from None
     except (OSError, ValueError) as error:
         raise HoldfastError(f"{path} cannot be read: {error}.") from None
-    if not isinstance(document, dict) or not {"experiment", "result", "recommendation"} <= document.keys():
+    if not isinstance(document, dict) or not {"experiment", "result", "recommendation", "failures"} <= document.keys():
         raise HoldfastError(f"{path} is not a result of an experiment.")
     return document
 

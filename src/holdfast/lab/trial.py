@@ -194,7 +194,7 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
     observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, job.heldout, HELDOUT_ANSWERS, said)
     pairs = [PairObserver(gold, run.path / PAIRS_FILE, task.heldout_prompts)] if job.judge_refreshes else []
     begun = time.perf_counter()
-    assembly = assemble(ingredients, run, Silent(), [observer, *pairs])
+    assembly = assemble(ingredients, run, Silent(), [observer, *pairs], answers=False)
     try:
         wall, cpu = time.perf_counter(), time.process_time()
         assembly.loop.run()
@@ -294,29 +294,23 @@ def _asked(path: Path, config: Config) -> tuple[Labels, int]:
     return Labels(training, audit), tokens
 
 
-def by_round(values: Sequence[float], rounds: int) -> list[float]:
-    """Mean of each of `rounds` equal stretches of a per-step curve."""
-    size = len(values) // rounds
-    return [fmean(values[i * size : (i + 1) * size]) for i in range(rounds)]
+def by_round(trial: Trial, values: Sequence[float]) -> list[float]:
+    """The mean of a per-step curve in each round that took a step."""
+    rounds: dict[int, list[float]] = {}
+    for value, round in zip(values, trial.rounds, strict=True):
+        rounds.setdefault(round, []).append(value)
+    return [fmean(rounds[round]) for round in sorted(rounds)]
 
 
 def summary(trial: Trial) -> Mapping[str, Any]:
     """A trial for a results file: curves by round, counts, verdicts."""
-    last = max(trial.rounds, default=0)
-    means = {
-        name: [
-            fmean(chosen)
-            for n in range(1, last + 1)
-            if (chosen := [v for v, r in zip(values, trial.rounds, strict=True) if r == n])
-        ]
-        for name, values in (("proxy", trial.proxy), ("kl", trial.kl))
-    }
     return {
         "seed": trial.seed,
         "heldout": trial.heldout,
         "heldout_steps": trial.heldout_steps,
         "taken_back": trial.taken_back,
-        **means,
+        "proxy": by_round(trial, trial.proxy),
+        "kl": by_round(trial, trial.kl),
         "delivered": None if trial.delivered != trial.delivered else trial.delivered,
         "labels": asdict(trial.labels),
         "tokens": trial.tokens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from statistics import fmean
 
-from holdfast.lab.experiment import Experiment, Result, Results, Table, costs, mean_heldout, number
+from holdfast.lab.experiment import Experiment, Result, Results, Table, costs, interval, mean_heldout, number, side
 from holdfast.lab.scenarios import AGAIN_ARM, BARE_ARM, FLAW_SCENARIOS, GUARDED_ARM, TUNED_ARM
 from holdfast.lab.statistics import bootstrap, kept_its_peak, share
 from holdfast.lab.trial import Trial
@@ -74,12 +74,19 @@ def arm_of(trials: list[Trial]) -> Result:
 
 def tables(result: Result) -> list[Table]:
     ends = [
-        [scenario, arm, *interval(of["end"]), number(of["best"], "+.3f"), str(of["rollbacks"])]
+        [
+            scenario,
+            arm,
+            number(of["end"] and of["end"]["mean"], "+.3f"),
+            interval(of["end"]),
+            number(of["best"], "+.3f"),
+            str(of["rollbacks"]),
+        ]
         for scenario, arms in result["arms"].items()
         for arm, of in arms.items()
     ]
     differences = [
-        [f"guarded less {name}", *interval(estimate), str(estimate["count"])]
+        [f"guarded less {name}", number(estimate["mean"], "+.3f"), interval(estimate), str(estimate["count"])]
         for name, estimate in result["differences"].items()
     ]
     spent = [
@@ -96,12 +103,6 @@ def tables(result: Result) -> list[Table]:
     ]  # fmt: skip
 
 
-def interval(estimate: Result | None) -> tuple[str, str]:
-    if estimate is None:
-        return "-", "-"
-    return f"{estimate['mean']:+.3f}", f"[{estimate['low']:+.3f}, {estimate['high']:+.3f}]"
-
-
 def recommend(result: Result) -> str:
     count = result["reaches_best"]["count"]
     if not count:
@@ -111,9 +112,8 @@ def recommend(result: Result) -> str:
         f"{count} pairs, and within a tenth of the rise of its own peak in {result['kept_peak']['mean']:.0%}."
     ]
     for name, estimate in result["differences"].items():
-        side = "above" if estimate["low"] > 0 else "below" if estimate["high"] < 0 else "not clearly apart from"
-        mean, wide = interval(estimate)
-        words.append(f"It ends {side} {name}: {mean} {wide}.")
+        where = {1: "above", -1: "below", 0: "not clearly apart from"}[side(estimate)]
+        words.append(f"It ends {where} {name}: {estimate['mean']:+.3f} {interval(estimate)}.")
     return " ".join(words)
 
 

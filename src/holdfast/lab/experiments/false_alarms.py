@@ -18,7 +18,7 @@ WATCHED = ("guard.mode=advise", "run.average=1")
 def healthy(trial: Trial) -> bool:
     """Proxy and gold both rise: gold ends above its start and never begins a fall that lasts; the proxy's last round is
     above its first. A rise of gold has to be more than the noise of measuring it."""
-    proxy = by_round(trial.proxy, len(trial.heldout) - 1)
+    proxy = by_round(trial, trial.proxy)
     return trial.heldout[-1] - trial.heldout[0] >= LEAST_RISE and onset(trial.heldout) is None and proxy[-1] > proxy[0]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
+from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number
 from holdfast.lab.scenarios import PLAIN
 from holdfast.lab.statistics import bootstrap
 from holdfast.lab.trial import Trial
 from holdfast.report.charts import ChartSpec, Series
+from holdfast.report.text import counted
 
 
 def analyse(results: Results) -> Result:
@@ -60,9 +61,9 @@ def recommend(result: Result) -> str:
         return "No pair of runs did the same steps in one go, so nothing can be said yet."
     run, rounds = result["ratio"], result["rounds_ratio"]
     return (
-        f"With the guard a run takes {run['mean']:.2f} times as long [{run['low']:.2f}, {run['high']:.2f}], its rounds "
-        f"alone, without fine-tuning and the first ensemble, {rounds['mean']:.2f} [{rounds['low']:.2f}, "
-        f"{rounds['high']:.2f}], from {run['count']} pairs."
+        f"With the guard a run takes {run['mean']:.2f} times as long {interval(run, '.2f')}, its rounds alone, without "
+        f"fine-tuning and the first ensemble, {rounds['mean']:.2f} {interval(rounds, '.2f')}, from "
+        f"{counted(run['count'], 'pair')}."
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import partial
 
 from holdfast.config import Config
-from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, mean_heldout
+from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, mean_heldout, side
 from holdfast.lab.scenarios import PLAIN, STANDS_STILL, planted
 from holdfast.lab.statistics import bootstrap
 from holdfast.lab.trial import Trial
@@ -89,9 +89,9 @@ def tables(result: Result) -> list[Table]:
                     arm,
                     "-" if end is None else f"{end['mean']:+.3f}",
                     "" if cost is None else f"{cost['mean']:+.3f}",
-                    "" if cost is None else f"[{cost['low']:+.3f}, {cost['high']:+.3f}]",
+                    "" if cost is None else interval(cost),
                     "" if cost is None else verdict(cost),
-                    "" if not of.get("alone") else "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**of["alone"]),
+                    "" if not (alone := of.get("alone")) else f"{alone['mean']:+.3f} {interval(alone)}",
                 ]
             )
     columns = ("scenario", "arm", "gold at the end", "what it costs", "95% interval", "", "beyond the missing guard")
@@ -99,7 +99,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def verdict(cost: Result) -> str:
-    return "loses" if cost["low"] > 0 else "wins" if cost["high"] < 0 else "not clear"
+    return {1: "loses", -1: "wins", 0: "not clear"}[side(cost)]
 
 
 def recommend(result: Result) -> str:

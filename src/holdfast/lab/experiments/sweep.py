@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean
 
-from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
+from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number, side
 from holdfast.lab.scenarios import PLAIN, planted
 from holdfast.lab.statistics import bootstrap, chance_of_best, kept_its_peak
 from holdfast.lab.trial import Trial
@@ -124,7 +124,7 @@ def tables(result: Result) -> list[Table]:
             [
                 arm,
                 *("-" if of is None else f"{of['mean']:+.3f}" for of in found),
-                "" if below is None else f"{below['mean']:.3f} [{below['low']:.3f}, {below['high']:.3f}]",
+                "" if below is None else f"{below['mean']:.3f} {interval(below, '.3f')}",
                 number(result["chance_of_best"].get(arm), ".0%"),
                 ", ".join(f"{of['rise']:.2f}" for of in known) or "-",
                 ", ".join(f"{of['fell']}/{of['count']}" for of in known) or "-",
@@ -141,7 +141,7 @@ def recommend(result: Result) -> str:
     runs = max((below["count"] for below in result["below_the_best"].values()), default=1)
     if runs < 2:
         return f"In the one run of each value {result['knob']} = {best} was best; how sure that is takes more seeds."
-    close = [arm for arm, below in result["below_the_best"].items() if below["low"] <= 0]
+    close = [arm for arm, below in result["below_the_best"].items() if side(below) <= 0]
     sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples of {runs} runs a value"
     also = f"; {', '.join(close)} cannot be told apart from it" if close else "; every other value is clearly below it"
     words = [f"Take {result['knob']} = {best}: {sure}{also}."]

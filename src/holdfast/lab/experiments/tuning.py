@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table
+from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval
 from holdfast.lab.scenarios import FLAW_SCENARIOS, STANDS_STILL
 from holdfast.lab.statistics import bootstrap, chance_of_best
 from holdfast.report.charts import ChartSpec, Series
@@ -31,8 +31,7 @@ def analyse(results: Results) -> Result:
 
 def tables(result: Result) -> list[Table]:
     rows = [
-        [arm, f"{e['mean']:+.3f}", f"[{e['low']:+.3f}, {e['high']:+.3f}]", f"{result['chance'][arm]:.0%}"]
-        for arm, e in result["ends"].items()
+        [arm, f"{e['mean']:+.3f}", interval(e), f"{result['chance'][arm]:.0%}"] for arm, e in result["ends"].items()
     ]
     return [Table("Ensembles that stand still", ("arm", "gold at the end", "95% interval", "chance of best"), rows)]
 
