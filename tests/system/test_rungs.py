@@ -6,24 +6,31 @@ and 3, each time with remedies, and stops after round 4. Nothing but the guard a
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import torch
 
 import nostalgic
 import small_run
+from holdfast import loop as looping
 from holdfast.acting import RUNGS
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.collecting import Collecting
 from holdfast.guard.ladder import Action, Rung
 from holdfast.loop import OnlineLoop
+from holdfast.models.policy import Policy
+from holdfast.overseeing import watch_over
 from holdfast.preferences.store import PreferenceStore
 from holdfast.preferences.types import Choice, Comparison, Label
 from holdfast.restoring import differences as parts_that_differ
+from holdfast.rollout.sampler import Rollout
 from small_run import events_of, rows_of
 
 ROUNDS, PER_ROUND, ADVERSARIAL = 5, 8, 16
@@ -88,10 +95,10 @@ class Run:
     def rows(self, round: int) -> list[dict[str, Any]]:
         return [row for row in rows_of(self.path / "metrics.jsonl") if row["round"] == round]
 
-    def labelled(self, part: str) -> list[str]:
-        """The ids of labelled comparisons that hold a part."""
+    def labelled(self, part: str) -> list[Comparison]:
+        """Labelled comparisons whose ids hold a part."""
         with PreferenceStore.open(f"sqlite:///{self.path / 'run.db'}") as store:
-            return [item.comparison.id for item in store.labelled() if part in item.comparison.id]
+            return [item.comparison for item in store.labelled() if part in item.comparison.id]
 
 
 def run_to_its_end(runs: Path, **changes: str) -> Run:
@@ -99,9 +106,76 @@ def run_to_its_end(runs: Path, **changes: str) -> Run:
     return Run(runs / small_run.NAME, code)
 
 
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pair that might have been labelled: its answers, and how far apart two members are about who wins."""
+
+    answers: tuple[Tokens, Tokens]
+    disagreement: float
+
+
+@dataclass
+class Witness:
+    """Sees what a run keeps nothing of: who said what, which policy a round came to, which pairs it chose from."""
+
+    said: dict[str, set[Tokens]] = field(default_factory=dict)  # by the weights of whoever said it
+    came_to: dict[int, str] = field(default_factory=dict)  # the policy's weights at the end of a round's steps
+    candidates: dict[int, list[Candidate]] = field(default_factory=dict)
+
+    def watch(self, patch: pytest.MonkeyPatch) -> None:
+        sample, collect = OnlineLoop.sample, Collecting.collect
+
+        def sampled(loop: OnlineLoop, policy: Policy, *rest: Any, **more: Any) -> Rollout:
+            rollout = sample(loop, policy, *rest, **more)
+            self.said.setdefault(fingerprint(policy.state_dict()), set()).update(map(tuple, rollout.responses))
+            return rollout
+
+        def watched(loop: OnlineLoop, name: str) -> bool:
+            self.came_to[loop.position.round] = fingerprint(loop.policy.state_dict())
+            return watch_over(loop, name)
+
+        def collected(collecting: Collecting, round: int, policy: Policy, sample: Any, *rest: Any) -> int:
+            sides: list[Rollout] = []
+
+            def kept(*asked: Any) -> Rollout:
+                sides.append(sample(*asked))
+                return sides[-1]
+
+            found = collect(collecting, round, policy, kept, *rest)
+            if sides:
+                self.candidates[round] = candidates_of(collecting, *sides)
+            return found
+
+        patch.setattr(OnlineLoop, "sample", sampled)
+        patch.setattr(looping, "watch_over", watched)
+        patch.setattr(Collecting, "collect", collected)
+
+
+def fingerprint(weights: Mapping[str, torch.Tensor]) -> str:
+    return hashlib.sha256(b"".join(weights[name].numpy().tobytes() for name in sorted(weights))).hexdigest()
+
+
+def candidates_of(collecting: Collecting, one: Rollout, other: Rollout) -> list[Candidate]:
+    scores_KP = (collecting.ensemble.scores(side.prompts, side.responses) for side in (one, other))
+    first_P, second_P = torch.sigmoid(next(scores_KP) - next(scores_KP))
+    apart = (first_P - second_P).abs().tolist()
+    answers = zip(map(tuple, one.responses), map(tuple, other.responses), strict=True)
+    return [Candidate(both, far) for both, far in zip(answers, apart, strict=True)]
+
+
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return run_to_its_end(tmp_path_factory.mktemp("guarded"))
+def witness() -> Witness:
+    return Witness()
+
+
+@pytest.fixture(scope="module")
+def guarded(witness: Witness, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    with pytest.MonkeyPatch.context() as patch:
+        witness.watch(patch)
+        return run_to_its_end(tmp_path_factory.mktemp("guarded"))
 
 
 def held_closer(run: Run) -> bool:
@@ -193,13 +267,33 @@ def test_the_second_return_to_a_checkpoint_tightens_twice_as_hard(guarded: Run) 
         assert second["after"][name] == twice[f"control/{name}"] == pytest.approx(factor**2 * checkpoint)
 
 
-def test_more_labels_are_of_pairs_on_which_members_disagree(guarded: Run) -> None:
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_answers_labelled_beside_good_ones_are_those_of_the_policy_found_hacking(
+    number: int, guarded: Run, witness: Witness
+) -> None:
+    good = fingerprint(CheckpointStore(guarded.path / "checkpoints").load("round-0001").tensors["policy"])
+    hacked = witness.came_to[number]
+    assert hacked != good
+    pairs = guarded.labelled(f"/adversarial-r{number:04d}")
+    sides = [{side.provenance.policy_version: side.token_ids for side in (c.a, c.b)} for c in pairs]
+    assert len(sides) == ADVERSARIAL
+    assert {answers[f"round-{number:04d}"] for answers in sides} <= witness.said[hacked]
+    assert {answers["round-0001"] for answers in sides} <= witness.said[good]
+
+
+def test_more_labels_are_of_pairs_on_which_members_disagree(guarded: Run, witness: Witness) -> None:
     collected = {number: event["comparisons"] for number, event in guarded.events("labels_collected").items()}
     assert collected == {2: PER_ROUND, 3: PER_ROUND, 4: MORE}
-    numbers = {number: [int(key[-5:]) for key in guarded.labelled(f"/r{number:04d}-")] for number in collected}
-    assert sorted(numbers[3]) == list(range(PER_ROUND)), "as they come"
-    assert len(numbers[4]) == MORE
-    assert MORE <= max(numbers[4]) < 2 * MORE, "out of twice as many candidates"
+    asked = {
+        number: {int(c.id[-5:]): (c.a.token_ids, c.b.token_ids) for c in guarded.labelled(f"/r{number:04d}-")}
+        for number in collected
+    }
+    assert sorted(asked[3]) == list(range(PER_ROUND)), "as they come"
+    candidates = witness.candidates[4]
+    assert (len(asked[4]), len(candidates)) == (MORE, 2 * MORE)
+    assert asked[4] == {place: candidates[place].answers for place in asked[4]}
+    left = [candidate.disagreement for place, candidate in enumerate(candidates) if place not in asked[4]]
+    assert min(candidates[place].disagreement for place in asked[4]) > max(left)
 
 
 def test_the_round_after_a_rollback_refreshes_for_the_reason_of_the_rollback(guarded: Run) -> None:
