@@ -1,4 +1,4 @@
-"""Tables for people, aligned and no wider than a hundred columns."""
+"""Tables for people, aligned. Nothing in them is cut off, so a wide one is as wide as it has to be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-WIDTH = 100
+# More than any table takes.
+WIDEST = 1000
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
@@ -17,7 +18,9 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
         table.add_column(column, justify="left" if i < left else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    Console(width=WIDTH).print(table)
+    console = Console()
+    console.width = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
+    console.print(table)
 
 
 def mebibytes(memory: Mapping[str, int]) -> str:

@@ -102,6 +102,12 @@ def verdict(cost: Result) -> str:
     return {1: "loses", -1: "wins", 0: "not clear"}[side(cost)]
 
 
+def in_short(cost: Result) -> str:
+    """What a pitfall costs, for the title of its chart."""
+    amount = f"{abs(cost['mean']):.2f}"
+    return {1: f"costs {amount}", -1: f"gains {amount}", 0: "not clear"}[side(cost)]
+
+
 def recommend(result: Result) -> str:
     words = []
     for scenario, arms in result["scenarios"].items():
@@ -130,7 +136,7 @@ def figure(result: Result) -> list[ChartSpec]:
                 continue
             charts.append(
                 ChartSpec(
-                    title=f"{arm}: {verdict(of['cost'])} ({of['cost']['mean']:+.2f})",
+                    title=f"{arm}: {in_short(of['cost'])}",
                     subtitle=f"Gold on held-out prompts, mean over seeds; {scenario}.",
                     unit="gold score",
                     series=tuple(
