@@ -15,6 +15,10 @@ class SaidElsewhere(HoldfastError):
     """The same in one of several processes, of which another prints the sentence."""
 
 
+class HalfDone(HoldfastError):
+    """Something failed in the middle: what is in memory no longer belongs together, and must not be saved."""
+
+
 class Interrupted(Exception):
     """The user asked to stop; everything needed to resume has been written."""
 

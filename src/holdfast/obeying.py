@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.errors import HoldfastError, Interrupted
+from holdfast.errors import HalfDone, HoldfastError, Interrupted
 from holdfast.overseeing import learn_known
 from holdfast.preferences.requests import Action, OwnerRequest, RequestStore
 from holdfast.restoring import roll_back
@@ -71,10 +71,9 @@ def obey(loop: OnlineLoop) -> bool:
             continue
         try:
             outcome = _ACTIONS[request.action](loop, request)
-        except (
-            HoldfastError,
-            ValueError,
-        ) as error:  # a value that is a number and makes no sense is the owner's to mend
+        except HalfDone:
+            raise
+        except (HoldfastError, ValueError) as error:  # a number that makes no sense is the owner's to mend
             obeying.unsettled.append((request.id, "refused", str(error)))
             loop.event("owner", action=request.action, by=request.asked_by, words=f"refused: {error}", changed=False)
         else:
@@ -133,6 +132,9 @@ def _rollback(loop: OnlineLoop, request: OwnerRequest) -> str:
     name = str(request.arguments["checkpoint"])
     document: Any = loop.checkpoints.load(name).documents["loop"]
     then = type(loop.position)(**document["position"])
+    leaves_good = loop.guarding is not None and then.step < loop.guarding.good.step
+    if leaves_good:
+        loop.checkpoints.pin(name)  # the commit to come may be the one that would remove it
     undone = roll_back(loop, name)
     assert loop.obeying is not None
     loop.obeying.returns += 1
@@ -140,8 +142,7 @@ def _rollback(loop: OnlineLoop, request: OwnerRequest) -> str:
     if loop.guarding is not None:
         loop.guarding.guard.after_rollback()
         learn_known(loop)
-        if then.step < loop.guarding.good.step:
-            loop.checkpoints.pin(name)  # the commit to come may be the one that would remove it
+        if leaves_good:
             loop.guarding.advance(name, then.round if then.step_in_round else then.round - 1, then.step, loop.policy)
     why = f"{request.asked_by} asked for it" + (f": {request.reason}" if request.reason else "")
     loop.event(

@@ -19,7 +19,7 @@ from torch import Tensor
 from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.collecting import COLLECT
-from holdfast.errors import HoldfastError
+from holdfast.errors import HalfDone, HoldfastError
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.processes import PROCESSES
 
@@ -97,6 +97,7 @@ def roll_back(loop: OnlineLoop, name: str) -> float:
     """
     snapshot = loop.checkpoints.load(name)
     loop.check_restorable(snapshot)
+    loop.ledger.check_returnable(snapshot.tensors["ledger"])
     drawn, stream = loop.collecting.cursor.state(), loop.streams[COLLECT].get_state()
     _put_back(loop, snapshot)
     # What is labelled next is drawn on from here. From the checkpoint on, the same policy would give the same answers
@@ -105,7 +106,7 @@ def roll_back(loop: OnlineLoop, name: str) -> float:
     loop.streams[COLLECT].set_state(stream)
     undone = loop.ledger.return_to(snapshot.tensors["ledger"])
     if different := differences(snapshot, capture(loop)):
-        raise HoldfastError(
+        raise HalfDone(
             f"After the rollback to {name} the run's {different[0]} is not what the checkpoint holds; "
             "resume the run, which goes on from its newest checkpoint."
         )

@@ -20,7 +20,7 @@ def _ledger() -> KLLedger:
 
 def _go_back(ledger: KLLedger, steps: int) -> float:
     """Back to how the account was when it had so many entries, of which none was undone."""
-    return ledger.return_to({"undone": torch.zeros(steps, dtype=torch.int8)})
+    return ledger.return_to({"step": ledger.state()["step"][:steps], "undone": torch.zeros(steps, dtype=torch.int8)})
 
 
 def test_totals_by_step_and_round() -> None:

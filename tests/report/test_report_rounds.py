@@ -268,6 +268,19 @@ def test_refused_refreshes_do_not_count_and_versions_may_come_again_after_a_roll
     )
 
 
+def test_what_stands_again_is_not_undone_and_dropped_steps_are(tmp_path):
+    def back(number, to, start, stop, *spans):
+        return rolled_back(number, to, start, stop) | {"undone": [list(span) for span in spans]}
+
+    # Steps 7 to 9 were dropped, so the ledger knows nothing of them, then or later.
+    dropped, later = back(2, 1, 6, 9), back(4, 2, 12, 15, (12, 15))
+    assert undone(run_of(tmp_path, [dropped, later])).spans == ((6, 9), (12, 15))
+    # To 10 and then to 20 after all: the ledger has the last word on the steps between.
+    assert undone(run_of(tmp_path, [back(3, 1, 10, 24, (10, 24)), back(4, 2, 20, 30, (20, 30))])).spans == ((20, 30),)
+    # A run of before told nothing of all of them.
+    assert undone(run_of(tmp_path, [rolled_back(3, 1, 10, 20), rolled_back(4, 2, 15, 30)])).spans == ((10, 30),)
+
+
 def test_a_refused_refresh_of_which_a_member_was_let_in_tells_the_version_that_it_made(tmp_path):
     joined = event(20, 3, "refresh", version=3, accepted=False, joined=1, in_use=4, gate_reason="worse on round 2")
     alone = event(30, 4, "refresh", version=5, accepted=False, joined=None, in_use=4, gate_reason="worse on round 2")

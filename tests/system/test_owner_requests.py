@@ -134,6 +134,32 @@ def test_the_guard_returns_to_nothing_that_an_owner_left(asked, good_until_round
     assert small_run.events_of(run, "rollback")[0]["undone"] == [[4, 7]]
 
 
+def test_a_rollback_that_cannot_be_is_refused_before_anything_has_moved(asked, good_until_round_3, monkeypatch):
+    """The disk is full when the checkpoint is to be kept: the policy is the one of before, and the guard's good one."""
+
+    pin = CheckpointStore.pin
+
+    def full(self, name):
+        if name == "round-0002" and len(good_until_round_3) > 2:
+            raise HoldfastError("The disk is full.")
+        pin(self, name)
+
+    monkeypatch.setattr(CheckpointStore, "pin", full)
+    run = asked(("rollback", {"checkpoint": "round-0002"}), run__rounds="4", checkpoint__keep="3")
+    assert settled(run)["rollback"] == ("refused", "The disk is full.")
+    assert good_until_round_3[3] == "round-0003"
+    ledger = CheckpointStore(run / "checkpoints").load("round-0004").tensors["ledger"]
+    assert not ledger["undone"].any()
+
+
+def test_a_rollback_that_is_not_what_the_checkpoint_holds_ends_the_run(asked, good_until_round_3, monkeypatch):
+    """Half a rollback is never saved, nor taken for a request that was refused."""
+    monkeypatch.setattr("holdfast.restoring.differences", lambda before, now: ["policy"])
+    run = asked(("rollback", {"checkpoint": "round-0002"}), run__rounds="4", checkpoint__keep="3", code=2)
+    assert settled(run)["rollback"] == ("asked", None)
+    assert CheckpointStore(run / "checkpoints").names()[-1] == "round-0003"
+
+
 def test_an_owner_goes_back_and_then_forth_after_all(asked, good_until_round_3):
     """To round 1 and then to round 3, whose steps the policy stands on again; the ledger and the report say so."""
     back, forth = ({"checkpoint": name} for name in ("round-0001", "round-0003"))

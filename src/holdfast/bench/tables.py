@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 
 # More than any table takes.
@@ -19,7 +19,8 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     for row in rows:
         table.add_row(*row)
     console = Console()
-    console.width = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
+    width = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
+    console.size = ConsoleDimensions(width, console.height)
     console.print(table)
 
 

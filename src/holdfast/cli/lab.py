@@ -275,6 +275,8 @@ def refusing_damaged(path: Path) -> Iterator[None]:
     """A result in which something is missing, as an edited file or one of another version may be, is named."""
     try:
         yield
+    except UnicodeError:
+        raise  # that is the terminal's fault
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise HoldfastError(
             f"{path} is not a result that this version can show ({type(error).__name__}: {error}); run it again."

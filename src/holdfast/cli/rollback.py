@@ -90,5 +90,5 @@ def show(checkpoints: CheckpointStore) -> None:
         print("There is no checkpoint yet.")
     for name in names:
         loop: Any = checkpoints.load(name).documents["loop"]
-        good = "   the last good one, by the audits" if name in checkpoints.pinned else ""
+        good = "   the last good one" if name in checkpoints.pinned else ""
         print(f"{name:24} step {loop['position']['step']:>5}   reward v{loop['ensemble_version']:03d}{good}")

@@ -67,11 +67,8 @@ class KLLedger:
         Every step since is undone. Steps that an earlier rollback undid stand again if they stood then: one may go back
         and then forth.
         """
+        self.check_returnable(saved)
         stood, undone = saved["undone"].tolist(), self._columns["undone"]
-        if len(stood) > len(undone):
-            raise HoldfastError(
-                "The checkpoint's KL ledger has steps that this run never took; use another checkpoint."
-            )
         now = array(_COLUMNS["undone"], [*stood, *[1] * (len(undone) - len(stood))])
         gone = math.fsum(
             kl for kl, was, is_ in zip(self._columns["kl_step"], undone, now, strict=True) if is_ and not was
@@ -79,6 +76,14 @@ class KLLedger:
         self._columns["undone"] = now
         self._add_up()
         return gone
+
+    def check_returnable(self, saved: Mapping[str, Tensor]) -> None:
+        """Refuse an account that this one did not come from."""
+        steps = saved["step"].tolist()
+        if steps != list(self._columns["step"][: len(steps)]):
+            raise HoldfastError(
+                "The checkpoint's KL ledger has steps that this run never took; use another checkpoint."
+            )
 
     def undone_spans(self) -> list[tuple[int, int]]:
         """The steps that do not stand, as stretches (from, to]: those after `from` up to `to`."""

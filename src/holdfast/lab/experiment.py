@@ -147,7 +147,7 @@ class Experiment:
         )
         if not found:
             raise HoldfastError(
-                f"{self.name} has {'; '.join(s.title for s in wanted)}, and nothing {forms}; leave --forms out."
+                f"{self.name} has {'; '.join(s.title for s in wanted)}, and nothing {forms}; name another of --forms."
             )
         return found
 

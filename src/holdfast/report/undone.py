@@ -38,14 +38,23 @@ def rollback_step(event: EventRow) -> int | None:
 
 def undone(run: RunData) -> Undone:
     """What all rollbacks of a run took back; the last one that tells of all of them has the last word."""
-    found: list[tuple[int | None, int | None]] = []
+    known: list[tuple[int, int]] = []  # by the run's ledger, which has no entry for a step that was dropped
+    between: list[tuple[int, int]] = []  # from where each rollback went to where it came from
     for event in rollbacks(run):
+        start, stop = as_count(event.fields.get("step_to")), rollback_step(event)
+        if start is None or stop is None:
+            continue
         if isinstance(told := event.fields.get("undone"), list):
-            found = [
-                (as_count(span[0]), as_count(span[1])) for span in told if isinstance(span, list) and len(span) == 2
-            ]
-        found.append((as_count(event.fields.get("step_to")), rollback_step(event)))
-    return Undone(_merged([(a, b) for a, b in found if a is not None and b is not None and a < b]))
+            known = [span for row in told if (span := _span(row)) is not None]
+            # One that goes back into such a stretch may stand on its steps again: there the ledger decides.
+            between = [(a, b) for a, b in between if not a < start <= b]
+        between.append((start, stop))
+    return Undone(_merged([(a, b) for a, b in (*known, *between) if a < b]))
+
+
+def _span(row: object) -> tuple[int, int] | None:
+    ends = [as_count(end) for end in row] if isinstance(row, list) else []
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
