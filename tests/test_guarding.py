@@ -151,3 +151,53 @@ def test_before_any_round_was_good_the_last_good_policy_is_the_reference() -> No
     assert held.prefers_anchor(pairs)
     held.good = Good("round-0001", 1, 6)
     assert not held.prefers_anchor(pairs)
+
+
+def choosing(again: float, left: int = 2_000, mode: str = "act", good: Good | None = None) -> tuple[Any, Counting]:
+    """A last round in which the last good policy wins 83 of 144 pairs; `again` is how often it loses further ones."""
+    config, audits = GuardConfig(mode=cast(Any, mode)), AuditConfig(pairs=24, suspicious_pairs=72)
+    good = Good("round-0006", 6, 36) if good is None else good
+    opponent = "anchor" if good.round else "reference"
+    auditing = Counting(1, {opponent: again}, left)
+    held = Guarding(config, audits, 0, NOBODY, cast(Any, auditing), NOBODY, NOBODY, NOBODY, good)
+    first = [AuditPair(str(n), cast(Against, opponent), float(n < 61), 0.6) for n in range(144)]
+    return held.choose(8, NOBODY, NOBODY, first), auditing
+
+
+def test_before_a_run_ends_with_an_earlier_policy_twice_as_many_pairs_are_asked_about() -> None:
+    # 61 + 0.5 * 288 = 205 of 432 won: 22 more lost than won, and one standard error is 20.8.
+    choice, auditing = choosing(again=0.5)
+    assert (choice.back, choice.again, auditing.bought) == (True, 288, {"anchor": 288})
+    (action,) = choice.actions()
+    assert action.rung == "rollback"
+    assert "people preferred the last good policy in 227 of 432 fresh pairs" in action.reason
+
+
+def test_a_lead_that_the_further_pairs_do_not_bear_out_takes_nothing_back() -> None:
+    # 61 + 0.53125 * 288 = 214 won: 4 more lost than won.
+    choice, _ = choosing(again=0.53125)
+    assert (choice.back, choice.again, choice.actions()) == (False, 288, [])
+    assert choice.sentence.startswith("people preferred the last good policy in 218 of 432 fresh pairs")
+    assert len(choice.pairs) == 432
+
+
+def test_where_no_labels_are_left_the_first_pairs_decide() -> None:
+    choice, _ = choosing(again=1.0, left=0)
+    assert (choice.back, choice.again) == (True, 0)
+
+
+def test_nobody_is_asked_again_where_the_guard_only_advises() -> None:
+    choice, auditing = choosing(again=1.0, mode="advise")
+    assert (choice.back, auditing.bought) == (True, {"anchor": 0})
+
+
+def test_a_run_in_which_no_round_was_good_is_asked_about_the_reference_again() -> None:
+    choice, auditing = choosing(again=0.75, good=Good())
+    assert (choice.back, auditing.bought) == (False, {"reference": 288})
+
+
+def test_a_policy_that_people_like_as_well_is_chosen_without_asking() -> None:
+    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+    pairs = [AuditPair(str(n), "anchor", float(n < 66), 0.6) for n in range(144)]
+    choice = held.choose(8, NOBODY, NOBODY, pairs)
+    assert (choice.back, choice.again) == (False, 0)

@@ -20,15 +20,18 @@ import torch
 from holdfast.auditing import Auditing, Opponent
 from holdfast.collecting import Voices
 from holdfast.config.schema import AuditConfig, GuardConfig
-from holdfast.guard.audit import Against, AuditPair
+from holdfast.guard.audit import AuditPair, side_of
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Action, Ladder
-from holdfast.guard.verdict import Verdict
+from holdfast.guard.verdict import Verdict, people_say
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.randomness import generator
 
 # Against the reference, against the last good policy, and pointed ones.
 KINDS = 3
+# Before a run ends with an earlier policy: for each pair against that one, so many more. A lead of one standard error
+# is often chance; in three times as many pairs it seldom is, and a policy that is truly worse still loses.
+CONFIRMING = 2
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,28 @@ class Orders:
     refresh: str = ""  # why the next round refreshes whatever its triggers say
     label_more: float = 1.0  # factor on the next round's comparisons
     audit: str = ""  # why the next audit asks about as many pairs as in a suspicious round
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Whether a run ends with the last good policy in place of its last, and the round's pairs that say so.
+
+    `again` of them were asked about for this choice alone.
+    """
+
+    back: bool
+    pairs: list[AuditPair]
+    again: int
+    sentence: str
+
+    def actions(self) -> list[Action]:
+        """What is to be done about it."""
+        reason = f"the run ends with the policy that people liked better: {self.sentence}"
+        return [Action("rollback", reason)] if self.back else []
+
+    def record(self) -> dict[str, Any]:
+        """As an event holds it."""
+        return {"labels": self.again, "back": self.back, "sentence": self.sentence}
 
 
 class Weights(Protocol):
@@ -89,9 +114,10 @@ class Guarding(Generic[Player]):
         """
         # A generator for each round, and rounds never come twice: nothing to save, and nothing that a rollback repeats.
         rng = generator(self.seed, "audit", round)
-        opponents = [Opponent("reference", self.reference, "reference")]
+        decisive = self._last_good
+        opponents = [decisive]
         if self.good.round:
-            opponents.append(Opponent("anchor", self.anchor, self.good.name))
+            opponents.insert(0, Opponent("reference", self.reference, "reference"))
         pairs: list[AuditPair] = []
         asked = 0
 
@@ -103,7 +129,6 @@ class Guarding(Generic[Player]):
             pairs.extend(self.auditing.buy(round, asked, wanted, policy, voices, rng))
             asked += count * len(opponents)
 
-        decisive = opponents[-1]
         pointed = replace(decisive, against="pointed")
         buy(self.audits.pairs, *opponents, pointed)
         wanted, self.orders.audit = bool(self.orders.audit) or last, ""
@@ -115,6 +140,23 @@ class Guarding(Generic[Player]):
             buy(self.audits.suspicious_pairs, decisive, *([pointed] if unclear else []))
             verdict = self._verdict(pairs)
         return verdict, pairs
+
+    def choose(self, round: int, policy: Player, voices: Voices[Player], pairs: Sequence[AuditPair]) -> Choice:
+        """Which policy the run ends with: to choose between two takes no proof of hacking, a run ends with the better.
+
+        Where people seem to like the last good one better they are asked again, if anything is to be done about it.
+        The verdict's sequential test has not planned for these pairs and does not count them.
+        """
+        back, again, opponent = self.prefers_anchor(pairs), list[AuditPair](), self._last_good
+        if back and self.acts:
+            count = CONFIRMING * sum(pair.against == opponent.against for pair in pairs)
+            # Numbered after all that a round may ask about.
+            already, rng = KINDS * most_pairs(self.audits), generator(self.seed, "choice", round)
+            again = self.auditing.buy(round, already, [(opponent, count)], policy, voices, rng)
+        everything = [*pairs, *again]
+        side = side_of(everything, opponent.against)
+        sentence = people_say(side) if side is not None else ""
+        return Choice(back and self.prefers_anchor(everything), everything, len(again), sentence)
 
     @property
     def ensemble(self) -> int:
@@ -150,22 +192,24 @@ class Guarding(Generic[Player]):
         In a run in which people never answer there is nothing to go by but the signals. In one in which they do, a
         policy that nobody was asked about takes nobody's place.
         """
-        rate = win_rate(pairs, self._last_good)
+        rate = win_rate(pairs, self._last_good.against)
         if rate is None:
             return verdict.level == "healthy" and not self.guard.heard
         return verdict.level != "hacking" and rate >= 0.5
 
     @property
-    def _last_good(self) -> Against:
-        """The opponent that the last good policy is; before any round was good, that is the reference."""
-        return "anchor" if self.good.round else "reference"
+    def _last_good(self) -> Opponent[Player]:
+        """The last good policy as an opponent; before any round was good, that is the reference."""
+        if self.good.round:
+            return Opponent("anchor", self.anchor, self.good.name)
+        return Opponent("reference", self.reference, "reference")
 
     def prefers_anchor(self, pairs: Sequence[AuditPair]) -> bool:
         """Whether people like the last good policy better than the present one, by this round's answers.
 
         By more than one standard error: where they like both alike, the one that has learnt from more labels stays.
         """
-        won = [pair.policy_won for pair in pairs if pair.against == self._last_good]
+        won = [pair.policy_won for pair in pairs if pair.against == self._last_good.against]
         return len(won) - 2 * sum(won) > math.sqrt(len(won))
 
     def stands(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from holdfast.acting import act
 from holdfast.collecting import Voices
-from holdfast.guard.ladder import Action
 from holdfast.guard.lines import round_line
 from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
@@ -78,16 +77,21 @@ def watch_over(loop: OnlineLoop, name: str) -> bool:
         return True
     at, guarding = loop.position, loop.guarding
     last = at.round >= loop.config.run.rounds
+    voices = voices_of(loop)
     with loop.timed("audit"):
-        verdict, pairs = guarding.judge(at.round, loop.policy, voices_of(loop), last)
+        verdict, pairs = guarding.judge(at.round, loop.policy, voices, last)
     audited = {"labels": len(pairs), "labels_left": guarding.auditing.left, **guarding.guard.audited()}
     loop.event("audit", **audited)
     loop.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
     loop.progress.say(round_line(at.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))
     actions = guarding.answer(verdict)
-    if last and verdict.level != "hacking" and guarding.prefers_anchor(pairs):
-        # To choose between two policies takes no proof of hacking: a run ends with the one that people like better.
-        actions.append(Action("rollback", f"the run ends with the policy that people liked better: {verdict.sentence}"))
+    if last and verdict.level != "hacking":
+        with loop.timed("audit"):
+            choice = guarding.choose(at.round, loop.policy, voices, pairs)
+        pairs = choice.pairs
+        if choice.again:
+            loop.event("choice", labels_left=guarding.auditing.left, **choice.record())
+        actions += choice.actions()
     for action in actions:
         if guarding.acts:
             act(loop, action)

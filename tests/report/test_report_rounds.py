@@ -323,6 +323,15 @@ def test_a_rate_is_of_the_last_audit_that_has_one(tmp_path):
     assert found.audit_labels_left == 0
 
 
+def test_pairs_asked_about_for_the_choice_at_the_end_are_audit_labels_too(tmp_path):
+    events = [
+        event(10, 1, "audit", labels=72, labels_left=40),
+        event(10, 1, "choice", labels=30, labels_left=10, back=False, sentence="people like both alike"),
+    ]
+    found = summary(run_of(tmp_path, events))
+    assert (found.audit_labels, found.audit_labels_left) == (102, 10)
+
+
 def test_tiles_of_a_guarded_run(tmp_path):
     shown = {tile.label: (tile.value, tile.note) for tile in tiles(read_run(write_guarded_run(tmp_path)))}
     assert list(shown)[:4] == [

@@ -130,6 +130,15 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
             "The policy is now the mean of 4 policies of the last rounds, 3.25 nats from the reference.",
         ),
         ({"event": "averaged"}, "The policy is now the mean of the policies of the last rounds."),
+        (
+            {"event": "choice", "labels": 288, "back": False, "sentence": "people preferred both alike"},
+            "288 more pairs before the run ends with an earlier policy, and the present one stays: "
+            "people preferred both alike.",
+        ),
+        (
+            {"event": "choice", "back": True},
+            "More pairs before the run ends with an earlier policy, and the last good policy it is.",
+        ),
         ({"event": "sft_finished", "loss": None}, "Supervised fine-tuning finished."),
         (
             {"event": "second_opinions_missing", "comparisons": 3, "reason": "the endpoint cannot be reached."},

@@ -179,6 +179,11 @@ def test_a_run_ends_with_the_policy_that_people_like_better(changes: dict[str, s
     assert rollback["reason"].startswith("the run ends with the policy that people liked better: people preferred")
     # Everyone was asked as often as in a suspicious round.
     assert events_of(run, "audit")[-1]["anchor_pairs"] == 8
+    # And twice as often again before the run ends with an earlier policy, in pairs that were not asked about yet.
+    (choice,) = events_of(run, "choice")
+    assert (choice["labels"], choice["back"]) == (16, True)
+    assert rollback["reason"].endswith(choice["sentence"])
+    assert "of 24 fresh pairs" in choice["sentence"]
     store = CheckpointStore(run / "checkpoints")
     assert parts_that_differ(store.load("round-0001"), store.load("round-0002")) == []
     advised = small_run.run(tmp_path / "advised", **{**unsure, "guard__mode": "advise"})

@@ -1,7 +1,7 @@
 """The guard's events in words, for a terminal and for the report: pure functions of the fields of an event.
 
 round_line   audit and verdict  ->  "round 3  healthy   people 68% vs reference (24 pairs), ...; ensemble claims 81%"
-event_line   a refusal, an action, advice, a rollback, a stop, a mean of policies  ->  a line; None for the rest
+event_line   a refusal, an action, advice, a choice, a rollback, a stop, a mean  ->  a line; None for the rest
 
 Events are read back from files too, so a field may be absent, null, or of another kind.
 """
@@ -148,6 +148,14 @@ def averaged(fields: Fields) -> str:
     return words if kl is None else f"{words}, {figure(kl)} nats from the reference"
 
 
+def chosen(fields: Fields) -> str:
+    """What came of asking again before a run ends with an earlier policy."""
+    labels = number(fields.get("labels"))
+    more = "more" if labels is None else f"{figure(labels)} more"
+    end = "the last good policy it is" if fields.get("back") is True else "the present one stays"
+    return because(f"{more} pairs before the run ends with an earlier policy, and {end}", fields.get("sentence"))
+
+
 def advised(fields: Fields) -> str:
     """What the guard would have done."""
     return f"would {RUNGS.get(text(fields.get('rung')), text(fields.get('rung')) or 'act')}"
@@ -229,6 +237,7 @@ _LINES: dict[str, Callable[[int, Fields], str | None]] = {
     "owner": lambda round, fields: because(f"{_at(round)}{owner(fields)}", fields.get("reason")),
     "advice": _advice_line,
     "averaged": lambda round, fields: f"{_at(round)}{averaged(fields)}",
+    "choice": lambda round, fields: f"{_at(round)}{chosen(fields)}",
     "rollback": _rollback_line,
     "stopped": lambda round, fields: because(f"{_at(round)}STOPPED at the last good policy", fields.get("reason")),
 }

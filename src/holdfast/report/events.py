@@ -282,6 +282,7 @@ _SENTENCES: dict[str, Callable[[EventRow], str]] = {
     "step_skipped": lambda event: f"Step skipped{_because(event)}.",
     "lr_decayed": _lr,
     "averaged": lambda event: sentence(lines.averaged(event.fields)),
+    "choice": lambda event: sentence(lines.chosen(event.fields)),
     "round_finished": lambda event: f"Round finished{_details(event)}.",
     "interrupted": lambda event: f"Interrupted{_details(event)}.",
     "resumed": lambda event: f"Resumed{_details(event)}.",

@@ -114,8 +114,9 @@ def summary(run: RunData) -> Summary | None:
     verdicts = [event for event in run.events if event.kind == "verdict"]
     references = [rate for event in audits if (rate := rate_of(event.fields, "reference"))]
     anchors = [rate for event in audits if (rate := rate_of(event.fields, "anchor"))]
-    left = [number for event in audits if (number := event.number("labels_left")) is not None]
-    audited = _total(audits, "labels")
+    asked = [event for event in run.events if event.kind in ("audit", "choice")]
+    left = [number for event in asked if (number := event.number("labels_left")) is not None]
+    audited = _total(asked, "labels")
     first = [event for event in run.events if event.kind == "ensemble_trained"][-1:]
     collected = [event for event in run.events if event.kind == "labels_collected"]
     # Those of an attempt that was cut were asked once.
@@ -323,6 +324,7 @@ def _stopped_deed(event: EventRow, said: str) -> list[Deed]:
 _DEEDS: dict[str, Callable[[EventRow, str], list[Deed]]] = {
     "refresh": _refresh_deed,
     "averaged": lambda event, said: [Deed(sentence(lines.averaged(event.fields)), "main")],
+    "choice": lambda event, said: [Deed(sentence(lines.chosen(event.fields)), "main")],
     "audit": lambda event, said: [],
     "verdict": _verdict_deed,
     "action": lambda event, said: [Deed(sentence(lines.done(event.fields)), "main")],

@@ -116,9 +116,12 @@ class Oversight:
         self.say(round_line(self.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))
         self._log(verdict, {name: win_rate(pairs, name) for name in ("reference", "anchor", "pointed")})
         actions = guarding.answer(verdict)
-        if last and verdict.level != "hacking" and guarding.prefers_anchor(pairs):
-            reason = f"the run ends with the policy that people liked better: {verdict.sentence}"
-            actions.append(Action("rollback", reason))
+        if last and verdict.level != "hacking":
+            choice = guarding.choose(self.round, self.policy, voices, pairs)
+            pairs = choice.pairs
+            if choice.again:
+                self.event("choice", labels_left=guarding.auditing.left, **choice.record())
+            actions += choice.actions()
         if guarding.guard.miscalibrated and not any(action.rung == "refresh" for action in actions):
             actions.append(Action("refresh", "the last audit found the ensemble's claims wrong"))
         for action in actions:
