@@ -181,6 +181,19 @@ def test_a_lead_that_the_further_pairs_do_not_bear_out_takes_nothing_back() -> N
     assert len(choice.pairs) == 432
 
 
+def test_how_many_are_asked_about_again_does_not_depend_on_who_has_answered() -> None:
+    held = Guarding(
+        GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY
+    )
+    asked = []
+    for answered in (143, 144):
+        auditing = Counting(1, {"reference": 0.5}, 2_000)
+        held.auditing = cast(Any, auditing)
+        held.choose(8, NOBODY, NOBODY, [AuditPair(str(n), "reference", 0.0, 0.6) for n in range(answered)])
+        asked.append(auditing.bought)
+    assert asked == [{"reference": 288}] * 2
+
+
 def test_where_no_labels_are_left_the_first_pairs_decide() -> None:
     choice, _ = choosing(again=1.0, left=0)
     assert (choice.back, choice.again) == (True, 0)

@@ -29,8 +29,9 @@ from holdfast.randomness import generator
 
 # Against the reference, against the last good policy, and pointed ones.
 KINDS = 3
-# Before a run ends with an earlier policy: for each pair against that one, so many more. A lead of one standard error
-# is often chance; in three times as many pairs it seldom is, and a policy that is truly worse still loses.
+# Before a run ends with an earlier policy: for each pair that a last round asks about against that one, so many more.
+# A lead of one standard error is often chance; in three times as many pairs it seldom is, and a policy that is truly
+# worse still loses.
 CONFIRMING = 2
 
 
@@ -149,7 +150,8 @@ class Guarding(Generic[Player]):
         """
         back, again, opponent = self.prefers_anchor(pairs), list[AuditPair](), self._last_good
         if back and self.acts:
-            count = CONFIRMING * sum(pair.against == opponent.against for pair in pairs)
+            # By the plan and not by what was answered: a late answer must not change what a round done again asks.
+            count = CONFIRMING * (max(self.audits.pairs, self.audits.suspicious_pairs) + self.audits.suspicious_pairs)
             # Numbered after all that a round may ask about.
             already, rng = KINDS * most_pairs(self.audits), generator(self.seed, "choice", round)
             again = self.auditing.buy(round, already, [(opponent, count)], policy, voices, rng)
