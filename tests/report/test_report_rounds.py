@@ -332,6 +332,17 @@ def test_pairs_asked_about_for_the_choice_at_the_end_are_audit_labels_too(tmp_pa
     assert (found.audit_labels, found.audit_labels_left) == (102, 10)
 
 
+def test_what_decided_at_the_end_is_what_people_said_in_all_pairs(tmp_path):
+    events = [
+        event(10, 1, "verdict", level="healthy", sentence="people preferred the last good policy in 83 of 144"),
+        event(10, 1, "choice", labels=288, back=False, sentence="people preferred the policy in 218 of 432"),
+    ]
+    run = run_of(tmp_path, events)
+    assert ending(run, status(run)).evidence == "People preferred the policy in 218 of 432."
+    later = run_of(tmp_path, [*events, event(20, 2, "verdict", level="healthy", sentence="all is well")])
+    assert ending(later, status(later)).evidence == "All is well."
+
+
 def test_tiles_of_a_guarded_run(tmp_path):
     shown = {tile.label: (tile.value, tile.note) for tile in tiles(read_run(write_guarded_run(tmp_path)))}
     assert list(shown)[:4] == [

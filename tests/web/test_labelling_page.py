@@ -159,6 +159,25 @@ def test_what_people_said_in_an_audit_can_be_looked_at(site):
     assert "first answer 0" in page
 
 
+def test_a_long_audit_is_shown_page_by_page(site):
+    items = web_site.pairs(70)
+    site.site.store.add_comparisons(items)
+    site.site.store.add_labels([Label(item.id, "ben", Choice.A) for item in items])
+    viewer = site.as_role("viewer")
+    first, second = (viewer.get(f"/answers?round=1&kind=audit&start={start}").text for start in (0, 60))
+    assert "70 of 70 comparisons answered" in first
+    assert "70 of 70 comparisons answered" in second
+    assert (first.count("<article"), second.count("<article")) == (60, 10)
+    assert "start=60" in first
+    assert "start=0" in second
+
+
+def test_an_audit_after_an_owner_changed_something_is_found(site):
+    items = web_site.pairs(2, "run/audit-r0001+1-")
+    site.site.store.add_comparisons(items)
+    assert "0 of 2 comparisons answered" in site.as_role("viewer").get("/answers?round=1&kind=audit").text
+
+
 def test_quality_on_a_page(site):
     items = web_site.pairs(40, "run/r0001-")
     site.site.store.add_comparisons(items)

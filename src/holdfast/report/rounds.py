@@ -49,7 +49,10 @@ def ending(run: RunData, status: str) -> Ending | None:
     clauses = [_standing(level, verdict, status, back), _rollback_words(run)]
     if "advice" in last and not rollbacks(run):
         clauses.append("the guard only advises")
-    return Ending(known_level(level), f"{'; '.join(clauses)}.", sentence(verdict.fields.get("sentence")))
+    # Where people were asked again at the end, what they said in all is what decided.
+    choice = last.get("choice")
+    told = choice if choice is not None and choice.round == verdict.round else verdict
+    return Ending(known_level(level), f"{'; '.join(clauses)}.", sentence(told.fields.get("sentence")))
 
 
 def known_level(level: str) -> str:

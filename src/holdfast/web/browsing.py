@@ -23,7 +23,8 @@ router = APIRouter(include_in_schema=False)
 
 Order = Literal["round", "reward", "disagreement", "suspicion"]
 ON_A_PAGE = 30
-MOST_PAIRS = 200
+PAIRS_ON_A_PAGE = 60
+MOST_PAIRS = 5_000
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,15 @@ def answers(
     site: TheSite,
     round: Annotated[int, Query(ge=0, le=10**6)],
     kind: Literal["audit", "training", "adversarial"] = "audit",
+    start: Annotated[int, Query(ge=0, le=10**9)] = 0,
 ) -> Response:
     """The comparisons that a round's audit, labels or remedy was about, with what people said."""
     stem = {"audit": "audit-r", "training": "r", "adversarial": "adversarial-r"}[kind]
-    # After an owner's rollback the round is followed by how many there were.
-    starts = [f"{site.run.key}/{stem}{round:04d}{mark}" for mark in ("-", ".")]
-    ids = [key for start in starts for key in site.store.ids_with(start, MOST_PAIRS)][:MOST_PAIRS]
-    items = [asked_of(item) for item in site.store.labelled_among(ids)]
-    return page(request, "answers.html", visitor, items=items, round=round, kind=kind, asked=len(ids))
+    # After an owner's rollback the round is followed by how many there were, and by how often owners changed something.
+    stems = [f"{site.run.key}/{stem}{round:04d}{mark}" for mark in ("-", "+", ".")]
+    ids = [key for begin in stems for key in site.store.ids_with(begin, MOST_PAIRS)][:MOST_PAIRS]
+    items = [asked_of(item) for item in site.store.labelled_among(ids[start : start + PAIRS_ON_A_PAGE])]
+    return page(
+        request, "answers.html", visitor, items=items, round=round, kind=kind, start=start, step=PAIRS_ON_A_PAGE,
+        asked=len(ids), answered=len(site.store.answered(ids)),
+    )  # fmt: skip

@@ -26,18 +26,13 @@ router = APIRouter(include_in_schema=False)
 MOST_ON_TIME_LINE = 80
 MOST_SIGNALS = 9
 ALWAYS = ("Length", "Repeated trigrams", "Rare tokens", "Entropy")
-# Events that a person looks for on the time line; the rest is in the report.
-ON_TIME_LINE = frozenset(
-    {
-        "refresh", "gate", "audit", "verdict", "action", "advice", "rollback", "stopped", "owner", "label_quality",
-        "kl_limit", "waiting", "waited", "resumed", "run_finished", "ensemble_trained", "checkpoint_skipped",
-    }
-)  # fmt: skip
-SHORT = {
+# Events that a person looks for on the time line, with a word for each; the rest is in the report.
+ON_TIME_LINE = {
     "refresh": "refresh",
     "gate": "gate",
     "audit": "audit",
     "verdict": "verdict",
+    "choice": "choice",
     "action": "action",
     "advice": "advice",
     "rollback": "rollback",
@@ -68,7 +63,7 @@ class Moment:
 
 def moment_of(event: EventRow) -> Moment:
     line = events.event_lines([event])[0]
-    return Moment(line.when, SHORT[event.kind], line.text, line.weight, _clock(event), answers_of(event))
+    return Moment(line.when, ON_TIME_LINE[event.kind], line.text, line.weight, _clock(event), answers_of(event))
 
 
 def _clock(event: EventRow) -> str:
@@ -82,7 +77,7 @@ def answers_of(event: EventRow) -> str:
     """The page with the answers behind an event; empty where there are none."""
     if event.round is None:
         return ""
-    if event.kind in ("audit", "verdict", "rollback", "advice", "stopped") and not event.fields.get("by"):
+    if event.kind in ("audit", "verdict", "choice", "rollback", "advice", "stopped") and not event.fields.get("by"):
         return f"/answers?round={event.round}&kind=audit"
     if event.kind == "action":
         kind = "adversarial" if event.fields.get("rung") == "adversarial" else "audit"
