@@ -132,12 +132,12 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
         ({"event": "averaged"}, "The policy is now the mean of the policies of the last rounds."),
         (
             {"event": "choice", "labels": 288, "back": False, "sentence": "people preferred both alike"},
-            "288 more pairs before the run ends with an earlier policy, and the present one stays: "
+            "288 more pairs were asked about before the run ends with an earlier policy, and the present one stays: "
             "people preferred both alike.",
         ),
         (
             {"event": "choice", "back": True},
-            "More pairs before the run ends with an earlier policy, and the last good policy it is.",
+            "More pairs were asked about before the run ends with an earlier policy.",
         ),
         ({"event": "sft_finished", "loss": None}, "Supervised fine-tuning finished."),
         (

@@ -187,8 +187,8 @@ class AuditConfig:
     suspicious_pairs: int = setting(
         72,
         "comparisons of each of the latter two kinds in a suspicious round, and in the last one; twice as many where "
-        "the reward has judged an earlier round already; this number again where the answers leave it open; twice those of "
-        "the last round again before a run ends with an earlier policy",
+        "the reward has judged an earlier round already; this number again where the answers leave it open; twice "
+        "those of the last round again before a run ends with an earlier policy",
         low=0,
     )
     pointed: Literal["claims", "moved"] = setting(

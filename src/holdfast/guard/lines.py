@@ -152,8 +152,10 @@ def chosen(fields: Fields) -> str:
     """What came of asking again before a run ends with an earlier policy."""
     labels = number(fields.get("labels"))
     more = "more" if labels is None else f"{figure(labels)} more"
-    end = "the last good policy it is" if fields.get("back") is True else "the present one stays"
-    return because(f"{more} pairs before the run ends with an earlier policy, and {end}", fields.get("sentence"))
+    words = f"{more} pairs were asked about before the run ends with an earlier policy"
+    if fields.get("back") is True:
+        return words  # the rollback says what people said
+    return because(f"{words}, and the present one stays", fields.get("sentence"))
 
 
 def advised(fields: Fields) -> str:
