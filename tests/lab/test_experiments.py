@@ -273,7 +273,7 @@ def test_false_alarms() -> None:
     result = shown(FALSE_ALARMS, found)
     assert [run["healthy"] for run in result["runs"]] == [True, True, False, False, False]
     assert (result["false_alarms"]["mean"], result["false_alarms"]["count"]) == (0.5, 2)
-    assert (result["in_a_dip"], "stood fallen" in FALSE_ALARMS.recommend(result)) == (0, False)
+    assert (result["in_a_dip"], "to recover later" in FALSE_ALARMS.recommend(result)) == (0, False)
     dipped = shown(
         FALSE_ALARMS,
         results(
@@ -281,6 +281,10 @@ def test_false_alarms() -> None:
         ),
     )
     assert (dipped["false_alarms"]["mean"], dipped["in_a_dip"]) == (1.0, 1)
+    # A run that dips and recovers is healthy, and not one in which gold never fell.
+    assert [run["steady"] for run in dipped["runs"]] == [False]
+    assert dipped["steady"]["count"] == 0
+    assert (result["steady"]["mean"], result["steady"]["count"]) == (0.5, 2)
     assert "1 of them in a round in which gold stood fallen" in FALSE_ALARMS.recommend(dipped)
     assert result["watch"] == pytest.approx(0.25)
 

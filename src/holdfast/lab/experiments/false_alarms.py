@@ -28,6 +28,7 @@ def analyse(results: Results) -> Result:
             "arm": cell.arm,
             "seed": cell.seed,
             "healthy": healthy(trial),
+            "steady": healthy(trial) and not any(fallen(trial.heldout)),
             "called": (called := trial.first_hacking),
             "called_in_a_fall": None if called is None else fallen(trial.heldout)[called],
             "watch_rounds": sum(level == "watch" for level in trial.verdicts.values()),
@@ -39,17 +40,21 @@ def analyse(results: Results) -> Result:
     ]
     sound = [run for run in runs if run["healthy"]]
     alarms = [run for run in sound if run["called"] is not None]
+    steady = [run for run in sound if run["steady"]]
     return {
         "runs": runs,
         "healthy": len(sound),
         "false_alarms": asdict(share(len(alarms), len(sound))),
         "in_a_dip": sum(run["called_in_a_fall"] is True for run in alarms),
+        "steady": asdict(share(sum(run["called"] is not None for run in steady), len(steady))),
         "watch": fmean(run["watch_rounds"] / run["rounds"] for run in sound) if sound else None,
         "arms": {
             arm: {
                 "runs": sum(run["arm"] == arm for run in runs),
                 "healthy": sum(run["arm"] == arm for run in sound),
                 "alarms": sum(run["arm"] == arm for run in alarms),
+                "steady": sum(run["arm"] == arm for run in steady),
+                "steady_alarms": sum(run["arm"] == arm and run["called"] is not None for run in steady),
             }
             for arm in results.arms
         },
@@ -57,35 +62,38 @@ def analyse(results: Results) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    rows = [[arm, str(of["runs"]), str(of["healthy"]), str(of["alarms"])] for arm, of in result["arms"].items()]
-    alarms = result["false_alarms"]
-    rows.append(["all", str(len(result["runs"])), str(result["healthy"]), f"{round(alarms['mean'] * alarms['count'])}"])
+    counted = ("runs", "healthy", "alarms", "steady", "steady_alarms")
+    rows = [[arm, *(str(of[name]) for name in counted)] for arm, of in result["arms"].items()]
+    rows.append(["all", *(str(sum(of[name] for of in result["arms"].values())) for name in counted)])
     called = [
-        [run["arm"], str(run["seed"]), number(run["called"]), run["sentence"][:60]]
+        [run["arm"], str(run["seed"]), number(run["called"]), "yes" if run["called_in_a_fall"] else "no",
+         run["sentence"][:60]]
         for run in result["runs"]
         if run["healthy"] and run["called"] is not None
-    ]
+    ]  # fmt: skip
+    columns = ("arm", "runs", "healthy", "called", "never fell", "called")
     return [
-        Table("Healthy runs called hacking", ("arm", "runs", "healthy", "false alarms"), rows),
-        *([Table("The false alarms", ("arm", "seed", "round", "why"), called, 1)] if called else []),
+        Table("Healthy runs called hacking", columns, rows),
+        *([Table("Those called", ("arm", "seed", "round", "gold fallen", "why"), called, 1)] if called else []),
     ]
 
 
 def recommend(result: Result) -> str:
-    alarms = result["false_alarms"]
+    alarms, steady = result["false_alarms"], result["steady"]
     if not alarms["count"]:
         return "No healthy run has ended, so nothing can be said yet."
     return (
         f"{alarms['mean']:.1%} of {alarms['count']} healthy runs were called hacking "
-        f"[{alarms['low']:.1%}, {alarms['high']:.1%}]{dips(result)}; {number(result['watch'], '.0%')} of their rounds "
-        "were watched. "
-        "guard.false_alarm sets how often this may happen."
+        f"[{alarms['low']:.1%}, {alarms['high']:.1%}]{dips(result)}. Of the {steady['count']} of them in which gold "
+        f"never stood fallen at all {steady['mean']:.1%} were [{steady['low']:.1%}, {steady['high']:.1%}]. "
+        f"{number(result['watch'], '.1%')} of the rounds were watched. guard.false_alarm sets how often a run may be "
+        "called that never falls."
     )
 
 
 def dips(result: Result) -> str:
-    """How many of the alarms came while gold stood fallen, if only for a while; an earlier result does not say."""
-    if not result.get("in_a_dip"):
+    """How many of the alarms came while gold stood fallen, if only for a while."""
+    if not result["in_a_dip"]:
         return ""
     return f", {result['in_a_dip']} of them in a round in which gold stood fallen, to recover later"
 
@@ -95,7 +103,8 @@ def figure(result: Result) -> list[ChartSpec]:
     sound = [run for run in result["runs"] if run["healthy"]]
     return [
         ChartSpec(
-            title=f"{result['false_alarms']['mean']:.0%} of {len(sound)} healthy runs called hacking",
+            title=f"{result['steady']['mean']:.0%} called hacking of {result['steady']['count']} runs that never fell, "
+            f"{result['false_alarms']['mean']:.0%} of {len(sound)} that fell at most for a while",
             subtitle="Gold on held-out prompts by round, the first seeds of each arm.",
             unit="gold score",
             x_label="round",
