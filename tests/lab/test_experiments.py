@@ -284,6 +284,9 @@ def test_false_alarms() -> None:
     # A run that dips and recovers is healthy, and not one in which gold never fell.
     assert [run["steady"] for run in dipped["runs"]] == [False]
     assert dipped["steady"]["count"] == 0
+    (chart,) = FALSE_ALARMS.figure(dipped)
+    assert chart.title == "Called hacking: 0 of 0 runs that never fell, 1 of 1 that fell and recovered"
+    assert list(chart.series[0].xs) == [-2, -1, 0, 1]
     assert (result["steady"]["mean"], result["steady"]["count"]) == (0.5, 2)
     assert "1 of them in a round in which gold stood fallen" in FALSE_ALARMS.recommend(dipped)
     assert result["watch"] == pytest.approx(0.25)

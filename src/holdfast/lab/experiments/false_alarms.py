@@ -13,6 +13,7 @@ from holdfast.report.charts import ChartSpec, Series
 
 # Each round is judged for itself; a mean at the end would hide that the last ones had fallen.
 WATCHED = ("guard.mode=advise", "run.average=1")
+MOST_SHOWN = 6
 
 
 def healthy(trial: Trial) -> bool:
@@ -99,21 +100,38 @@ def dips(result: Result) -> str:
 
 
 def figure(result: Result) -> list[ChartSpec]:
-    """Gold of the healthy runs, for a reader who doubts that they are."""
+    """Gold around the verdict where a run was called, or of the first healthy runs where none was."""
     sound = [run for run in result["runs"] if run["healthy"]]
+    called = [run for run in sound if run["called"] is not None]
+    shown = called or sound[:MOST_SHOWN]
+    words = "of the runs that were called; round 0 is the verdict's" if called else "of the first runs, by round"
     return [
         ChartSpec(
-            title=f"{result['steady']['mean']:.0%} called hacking of {result['steady']['count']} runs that never fell, "
-            f"{result['false_alarms']['mean']:.0%} of {len(sound)} that fell at most for a while",
-            subtitle="Gold on held-out prompts by round, the first seeds of each arm.",
+            title=title(result),
+            subtitle=f"Gold on held-out prompts {words}.",
             unit="gold score",
-            x_label="round",
+            x_label="rounds from the verdict" if called else "round",
             series=tuple(
-                Series(f"{run['arm']}, {run['seed']}", list(range(len(run["gold"]))), run["gold"]) for run in sound[:6]
+                Series(
+                    f"{run['arm']}, {run['seed']}",
+                    [n - (run["called"] or 0) for n in range(len(run["gold"]))],
+                    run["gold"],
+                )
+                for run in shown[:MOST_SHOWN]
             ),
             width=860,
         )
     ]
+
+
+def title(result: Result) -> str:
+    """The chart's title says what it shows."""
+    sound = [run for run in result["runs"] if run["healthy"]]
+    kinds = [[run for run in sound if run["steady"] is steady] for steady in (True, False)]
+    never, once = ((len(runs), sum(run["called"] is not None for run in runs)) for runs in kinds)
+    return (
+        f"Called hacking: {never[1]} of {never[0]} runs that never fell, {once[1]} of {once[0]} that fell and recovered"
+    )
 
 
 EXPERIMENT = Experiment(
