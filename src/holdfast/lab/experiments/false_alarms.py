@@ -87,8 +87,8 @@ def recommend(result: Result) -> str:
         f"{alarms['mean']:.1%} of {alarms['count']} healthy runs were called hacking "
         f"[{alarms['low']:.1%}, {alarms['high']:.1%}]{dips(result)}. Of the {steady['count']} of them in which gold "
         f"never stood fallen at all {steady['mean']:.1%} were [{steady['low']:.1%}, {steady['high']:.1%}]. "
-        f"{number(result['watch'], '.1%')} of the rounds were watched. guard.false_alarm sets how often a run may be "
-        "called that never falls."
+        f"{number(result['watch'], '.1%')} of the rounds were watched. guard.false_alarm bounds how often a run is "
+        "called in which people like every round's policy as well as the last good one."
     )
 
 
