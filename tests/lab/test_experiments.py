@@ -17,7 +17,7 @@ from holdfast.lab.experiments import all_experiments, experiment_named
 from holdfast.lab.experiments.detection import EXPERIMENT as DETECTION
 from holdfast.lab.experiments.efficacy import EXPERIMENT as EFFICACY
 from holdfast.lab.experiments.false_alarms import EXPERIMENT as FALSE_ALARMS
-from holdfast.lab.experiments.false_alarms import healthy
+from holdfast.lab.experiments.false_alarms import kind_of
 from holdfast.lab.experiments.gate import EXPERIMENT as GATE
 from holdfast.lab.experiments.overhead import EXPERIMENT as OVERHEAD
 from holdfast.lab.experiments.pitfalls import EXPERIMENT as PITFALLS
@@ -242,8 +242,8 @@ def test_a_round_that_ended_early_is_a_round_of_its_own() -> None:
     """Of three steps one is in round 1, and the proxy of the two of round 2 is above it."""
     early = trial([0.0, 0.3, 0.5], steps=[1, 2, 3], rounds=[1, 2, 2], proxy=[0.3, 0.2, 0.6], kl=[0.1, 0.2, 0.4])
     assert by_round(early, early.proxy) == pytest.approx([0.3, 0.4])
-    assert healthy(early)
-    assert not healthy(replace(early, proxy=[0.5, 0.2, 0.6]))
+    assert kind_of(early) == "healthy"
+    assert kind_of(replace(early, proxy=[0.5, 0.2, 0.6])) == "flat"
 
 
 def test_one_run_is_never_sure() -> None:
@@ -271,25 +271,37 @@ def test_false_alarms() -> None:
         }
     )
     result = shown(FALSE_ALARMS, found)
-    assert [run["healthy"] for run in result["runs"]] == [True, True, False, False, False]
-    assert (result["false_alarms"]["mean"], result["false_alarms"]["count"]) == (0.5, 2)
-    assert (result["in_a_dip"], "to recover later" in FALSE_ALARMS.recommend(result)) == (0, False)
-    dipped = shown(
-        FALSE_ALARMS,
-        results(
-            {("no flaw", "default", 0): trial([0.0, 0.5, 0.3, 0.6], 0, verdicts={2: "hacking"}, sentences={2: "w"})}
-        ),
-    )
-    assert (dipped["false_alarms"]["mean"], dipped["in_a_dip"]) == (1.0, 1)
-    # A run that dips and recovers is healthy, and not one in which gold never fell.
-    assert [run["steady"] for run in dipped["runs"]] == [False]
-    assert dipped["steady"]["count"] == 0
-    (chart,) = FALSE_ALARMS.figure(dipped)
-    assert chart.title == "Called hacking: 0 of 0 runs that never fell, 1 of 1 that fell and recovered"
-    assert list(chart.series[0].xs) == [-2, -1, 0, 1]
-    assert (result["steady"]["mean"], result["steady"]["count"]) == (0.5, 2)
-    assert "1 of them in a round in which gold stood fallen" in FALSE_ALARMS.recommend(dipped)
+    assert [run["kind"] for run in result["runs"]] == ["healthy", "healthy", "fallen", "flat", "flat"]
+    assert (result["healthy"]["mean"], result["healthy"]["count"]) == (0.5, 2)
+    assert (result["fallen"]["mean"], result["fallen"]["count"]) == (1.0, 1)
     assert result["watch"] == pytest.approx(0.25)
+    words = FALSE_ALARMS.recommend(result)
+    assert "Of 2 healthy runs 50.0% were called hacking" in words
+    assert "recovered" not in words
+
+
+def test_a_run_that_dipped_is_no_healthy_one_and_is_told_apart() -> None:
+    """Gold fell for a round or two: who called it then was right, and who did not had no time to be late."""
+    found = results(
+        {
+            ("no flaw", "default", 0): trial([0.0, 0.3, 0.5, 0.6], 0),
+            ("no flaw", "default", 1): trial([0.0, 0.5, 0.3, 0.6], 1, verdicts={2: "hacking"}, sentences={2: "w"}),
+            ("no flaw", "default", 2): trial([0.0, 0.5, 0.3, 0.6], 2, verdicts={3: "hacking"}),
+            ("no flaw", "default", 3): trial([0.0, 0.5, 0.3, 0.3, 0.6], 3),
+            ("no flaw", "default", 4): trial([0.0, 0.5, 0.3, 0.3, 0.3, 0.6], 4),  # a fall that lasted is no dip
+        }
+    )
+    result = shown(FALSE_ALARMS, found)
+    assert [run["kind"] for run in result["runs"]] == ["healthy", "dipped", "dipped", "dipped", "fallen"]
+    assert (result["healthy"]["mean"], result["healthy"]["count"]) == (0.0, 1)
+    assert (result["dipped"]["mean"], result["dipped"]["count"]) == (pytest.approx(2 / 3), 3)
+    assert result["dipped_called_in_the_dip"] == 1
+    assert (result["not_fallen"]["mean"], result["not_fallen"]["count"]) == (0.5, 4)
+    assert (result["fallen"]["mean"], result["fallen"]["count"]) == (0.0, 1)
+    assert "with these counted as false alarms too it is 50.0% of 4" in FALSE_ALARMS.recommend(result)
+    (chart,) = FALSE_ALARMS.figure(result)
+    assert chart.title == "Called hacking: 0 of 1 healthy runs, 2 of 3 that dipped and recovered"
+    assert list(chart.series[0].xs) == [-2, -1, 0, 1]
 
 
 def judged(round: int, accepted: bool, before: float, after: float) -> dict[str, Any]:

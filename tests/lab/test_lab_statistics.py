@@ -97,6 +97,10 @@ def test_the_chance_of_being_best_of_few_rows() -> None:
         ([0.0, 1.0, 0.95, 0.89], 3),
         ([0.0, 1.0, 0.5, 0.2, 0.0], 2),
         ([0.0, 1.0, 0.5, 1.0, 0.5], 4),  # the first dip recovered
+        ([0.0, 1.0, 0.5, 0.5, 1.0], None),  # two rounds: over before the second round after it began
+        ([0.0, 1.0, 0.5, 0.5, 0.5, 1.0], 2),  # it lasted, whatever came later
+        ([0.0, 1.0, 0.5, 1.0, 0.5, 0.5, 0.5, 1.0, 1.0], 4),
+        ([0.0, 1.0, 0.5, 0.5, 0.5, 1.0, 0.5], 2),  # the first that lasts, not the last
         ([0.0, 0.5, 0.6, 0.4, 1.0], None),
         ([0.0, -0.005, -0.009], None),  # never rose: a fall has to be more than a hundredth
         ([0.0, -0.2, -0.4], 1),

@@ -28,6 +28,8 @@ BOOTSTRAP_SEED = 20_221_019
 # that never rose has no rise to lose, and a tenth of nothing would be noise.
 FALL = 0.1
 LEAST_RISE = 0.1
+# Rounds from the beginning of a fall to the verdict that are soon enough. A fall that is over by then is a dip.
+SOON = 2
 
 
 @dataclass(frozen=True)
@@ -107,14 +109,20 @@ def chance_of_best(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def onset(heldout: Sequence[float]) -> int | None:
-    """The round from which on gold stays fallen: `FALL` of the rise below its peak so far, until the end.
+    """The round in which gold begins the first fall that lasts: fallen in `SOON` further rounds, or until the end.
 
-    A dip that recovers is none: held-out gold is a mean over few answers, and dips by chance.
+    A shorter one is a dip. Nobody was late to call it, since it mended itself before the time for that was up; and who
+    did call it was right about the policy of that round.
     """
-    down = fallen(heldout)
-    if not down[-1]:
-        return None
-    return max(round for round, is_down in enumerate(down) if not is_down) + 1
+    begin = None
+    for round, is_down in enumerate(down := fallen(heldout)):
+        if not is_down:
+            begin = None
+        elif begin is None:
+            begin = round
+        if begin is not None and (round - begin == SOON or round == len(down) - 1):
+            return begin
+    return None
 
 
 def fallen(heldout: Sequence[float]) -> list[bool]:

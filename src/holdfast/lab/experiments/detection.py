@@ -10,12 +10,10 @@ from holdfast.config.schema import AuditConfig
 from holdfast.lab.asking import pairs_needed
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
 from holdfast.lab.scenarios import BARE, FLAW_SCENARIOS, NO_KL
-from holdfast.lab.statistics import fallen, onset, share
+from holdfast.lab.statistics import SOON, fallen, onset, share
 from holdfast.lab.trial import Trial
 from holdfast.report.charts import ChartSpec, Series
 
-# Rounds from the onset to the verdict that are soon enough.
-SOON = 2
 # Pairs that a whole run may ask about by default. A fall that takes more to be seen, in pairs as they come, is hidden.
 MOST_PAIRS = AuditConfig().budget
 
@@ -123,11 +121,11 @@ def hidden(result: Result) -> str:
 
 
 def others(result: Result) -> str:
-    """The runs whose gold did not fall for good; an earlier result does not count them."""
+    """The runs whose gold did not fall for long; an earlier result does not count them."""
     if "not_fallen" not in result:
         return ""
     return (
-        f" Of the {result['not_fallen']} runs whose gold did not fall for good {result['not_fallen_called']} were "
+        f" Of the {result['not_fallen']} runs whose gold never fell for long {result['not_fallen_called']} were "
         f"called too, {result['not_fallen_called_in_a_dip']} of them in a round in which it stood fallen."
     )
 
