@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
 
-from holdfast.auditing import Pairs, Question, damped, furthest, surest
+from holdfast.auditing import Auditing, Opponent, Pairs, Question, damped, furthest, surest
 from holdfast.collecting import Voices
+from holdfast.config.schema import AuditConfig
+from holdfast.errors import HoldfastError
+from holdfast.preferences.store import PreferenceStore
+from holdfast.preferences.types import Choice, Comparison, Label, Provenance, Response
 from holdfast.rollout.sampler import Rollout
 
 
@@ -85,3 +90,78 @@ def test_of_a_policy_that_has_not_moved_pairs_are_taken_as_they_come() -> None:
     assert furthest(pairs, 2, "policy", "anchor", same).rows == [0, 1]
     nothing = Pairs([], [], [])
     assert furthest(nothing, 0, "policy", "anchor", same) is nothing
+
+
+class Dictating(Auditing):
+    """Draws numbers in place of answers, as many as it is asked for, and others where it is asked for more."""
+
+    def _choose(self, orders: Any, policy: Any, voices: Any, rng: torch.Generator) -> Any:
+        drawn = []
+        for order in orders:
+            texts = cast(Any, (order.count + torch.rand(order.count, generator=rng)).tolist())
+            sides = [(texts, n) for n in range(order.count)]
+            drawn.append((Pairs([0] * order.count, sides, sides), [0.5] * order.count))
+        return drawn
+
+
+def audit_of(store: PreferenceStore, people: bool) -> Auditing:
+    """People prefer the second side of whatever is shown."""
+
+    def response(texts: list[float], place: int, provenance: Provenance) -> Response:
+        return Response(f"{texts[place]} of {provenance.policy_version}", provenance)
+
+    def ask(comparisons: list[Comparison], purpose: str) -> None:
+        store.add_comparisons(comparisons)
+        store.add_labels([Label(c.id, "anna", Choice.B) for c in comparisons])
+
+    collecting = SimpleNamespace(
+        store=store,
+        ask=ask,
+        response=response,
+        labeller="anna",
+        key="run",
+        prompts=["p"],
+        mark_after_steps="r{:04d}".format,
+        waits_for_people=people,
+    )
+    return Dictating(cast(Any, collecting), AuditConfig())
+
+
+def bought(store: PreferenceStore, *counts: int, people: bool = True) -> list[tuple[str, bool]]:
+    """Which comparisons a round asks about, in lots of so many, and whether the policy won."""
+    auditing, rng, found, already = audit_of(store, people), torch.Generator().manual_seed(0), [], 0
+    nobody = cast(Any, None)
+    for count in counts:
+        pairs = auditing.buy(1, already, [(Opponent("anchor", nobody, "round-0000"), count)], nobody, nobody, rng)
+        found += [(pair.comparison_id, pair.policy_won == 1.0) for pair in pairs]
+        already += count
+    return found
+
+
+def test_a_round_done_again_asks_the_same(tmp_path: Path) -> None:
+    store = PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}")
+    first = bought(store, 2, 3)
+    assert bought(store, 2, 3) == first
+    assert len(store.labelled()) == 5
+
+
+def test_a_round_done_again_asks_about_more_after_late_answers(tmp_path: Path) -> None:
+    """It was cut when three further pairs had been asked about; now there is reason to ask about four."""
+    store = PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}")
+    first = bought(store, 2, 3)
+    before = {item.comparison.id: item.comparison for item in store.labelled()}
+    again = bought(store, 2, 4)
+    assert again[:2] == first[:2], "those that were to be asked about in either case"
+    assert [key for key, _ in again[2:]] == [f"run/audit-r0001-{n:05d}.1" for n in range(2, 6)]
+    assert bought(store, 2, 4) == again, "and once more"
+    after = {item.comparison.id: item.comparison for item in store.labelled()}
+    assert {key: after[key] for key in before} == before
+    # The sides of each pair were exchanged as its own question says: the policy won where it was shown second.
+    assert all(won == after[key].b.provenance.policy_version.startswith("round-0001") for key, won in again)
+
+
+def test_where_no_answer_can_be_late_a_round_that_draws_otherwise_is_refused(tmp_path: Path) -> None:
+    store = PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}")
+    bought(store, 2, 3, people=False)
+    with pytest.raises(HoldfastError, match="a comparison never changes"):
+        bought(store, 2, 4, people=False)

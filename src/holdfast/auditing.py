@@ -8,7 +8,7 @@ They measure first. Afterwards they are labels like any other in the store, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
@@ -108,8 +108,7 @@ class Auditing:
 
         `already` were asked for in this round.
         """
-        asked: list[Comparison] = []
-        drawn: dict[str, Question] = {}
+        drawn: list[tuple[Comparison, Question]] = []
         left = self.left
         orders = []
         for opponent, count in wanted:
@@ -120,14 +119,28 @@ class Auditing:
             for n, claim in enumerate(claimed):
                 swap = bool(torch.randint(2, (), generator=rng))
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
-                asked.append(comparison.swap() if swap else comparison)
-                drawn[comparison.id] = Question(swap, order.opponent.against, claim)
-        if not asked:
+                question = Question(swap, order.opponent.against, claim)
+                drawn.append((comparison.swap() if swap else comparison, question))
+        if not drawn:
             return []
+        asked = self._with_free_ids([comparison for comparison, _ in drawn])
+        questions = {comparison.id: question for comparison, (_, question) in zip(asked, drawn, strict=True)}
         self.collecting.ask(asked, "audit")
         answered = self.collecting.store.labelled_among([c.id for c in asked], self.collecting.store.watermark())
         self.spent += len(answered)
-        return [drawn[item.comparison.id].answered(item) for item in answered]
+        return [questions[item.comparison.id].answered(item) for item in answered]
+
+    def _with_free_ids(self, asked: list[Comparison]) -> list[Comparison]:
+        """The comparisons as they are, or under other ids where theirs stand for something else.
+
+        A round that is done again draws what it drew before, unless people have answered since: that may change how
+        many pairs it asks about. What was asked then keeps its ids and its labels.
+        """
+        found, others = asked, 0
+        while self.collecting.waits_for_people and self.collecting.store.taken(found):
+            others += 1
+            found = [replace(comparison, id=f"{comparison.id}.{others}") for comparison in asked]
+        return found
 
     def _choose(
         self, orders: Sequence[_Order[Answering]], policy: Answering, voices: Voices[Answering], rng: torch.Generator

@@ -430,6 +430,15 @@ def test_a_value_that_is_hacked_with_a_flaw_alone_is_not_one_that_hardly_rises()
     assert "hardly" not in words
 
 
+def test_a_sweep_of_what_nobody_chooses_says_what_it_costs() -> None:
+    experiment = EXPERIMENTS["sweep-noise"]
+    ends = {"0.0": 0.7, "0.3": 0.4}
+    found = results({("no flaw", arm, i): trial([0.0, end + i / 100], i) for arm, end in ends.items() for i in (0, 1)})
+    words = experiment.recommend(shown(experiment, found))
+    assert words == "Against noise = 0.0, 0.3 costs 0.30 of gold [0.30, 0.30]."
+    assert experiment.question.startswith("What does noise cost")
+
+
 def test_one_run_of_each_value_is_never_sure() -> None:
     experiment = EXPERIMENTS["sweep-beta"]
     found = results({("no flaw", arm, 0): trial([0.0, end]) for arm, end in (("0.1", 0.5), ("0.2", 0.499))})

@@ -88,9 +88,8 @@ class PreferenceStore:
         sides: dict[str, Response] = {}
         for item in items:
             _check_comparison(item)
-            a, b = response_hash(item.a), response_hash(item.b)
-            sides[a], sides[b] = item.a, item.b
-            row = {"id": item.id, "prompt": item.prompt, "a": a, "b": b, "round": item.round}
+            row = _comparison_row(item)
+            sides[row["a"]], sides[row["b"]] = item.a, item.b
             _check_same(rows.setdefault(item.id, row), row)
         with self._database.write() as connection:
             for stored in select_in(connection, select(comparisons), comparisons.c.id, list(rows)):
@@ -102,6 +101,13 @@ class PreferenceStore:
             _insert(connection, responses, [_response_row(key, missing[key]) for key in sorted(missing)])
             _insert(connection, comparisons, list(rows.values()))
         return len(rows)
+
+    def taken(self, items: Sequence[Comparison]) -> bool:
+        """Whether the id of any of these is there already with another content."""
+        rows = {item.id: _comparison_row(item) for item in items}
+        with self._database.read() as connection:
+            stored = select_in(connection, select(comparisons), comparisons.c.id, list(rows))
+            return any(dict(row._mapping) != rows[row.id] for row in stored)
 
     def add_labels(self, items: Sequence[Label]) -> int:
         """Store answers and return how many were new; once this returns they survive a crash.
@@ -260,6 +266,11 @@ def _check_name(kind: str, name: str, limit: int | None = None) -> None:
         name.encode()
     except UnicodeEncodeError as error:
         raise HoldfastError(f"The {kind} {name[:60]!r} is not valid Unicode; rename it.") from error
+
+
+def _comparison_row(item: Comparison) -> dict[str, Any]:
+    a, b = response_hash(item.a), response_hash(item.b)
+    return {"id": item.id, "prompt": item.prompt, "a": a, "b": b, "round": item.round}
 
 
 def _check_same(stored: dict[str, Any], given: dict[str, Any]) -> None:

@@ -164,6 +164,6 @@ EXPERIMENT = Experiment(
     tables=tables,
     recommend=recommend,
     figure=figure,
-    seeds=14,
+    seeds=18,  # for forty healthy runs; about two of three are
     columns=1,
 )

@@ -22,15 +22,18 @@ WATCHES = "guard.mode=advise"
 
 @dataclass(frozen=True)
 class Knob:
-    """A setting and the values to try, each with what it is called."""
+    """A setting and the values to try, each with what it is called. What is `given` nobody chooses: it has a cost."""
 
     name: str
     words: str
     points: Mapping[str, tuple[str, ...]]
+    given: bool = False
 
 
-def values(name: str, words: str, setting: str, *tried: object, beside: tuple[str, ...] = ()) -> Knob:
-    return Knob(name, words, {str(value): (*beside, f"{setting}={value}") for value in tried})
+def values(
+    name: str, words: str, setting: str, *tried: object, beside: tuple[str, ...] = (), given: bool = False
+) -> Knob:
+    return Knob(name, words, {str(value): (*beside, f"{setting}={value}") for value in tried}, given)
 
 
 KNOBS: dict[str, Knob] = {
@@ -65,7 +68,8 @@ KNOBS: dict[str, Knob] = {
             },
         ),
         values("average", "last policies whose mean a run ends with", "run.average", 1, 2, 4),
-        values("noise", "share of labels that are wrong by chance", "world.label_noise", 0.0, 0.1, 0.2, 0.3),
+        values("noise", "share of labels that are wrong by chance", "world.label_noise", 0.0, 0.1, 0.2, 0.3,
+               given=True),
     )
 }  # fmt: skip
 
@@ -141,16 +145,31 @@ def recommend(result: Result) -> str:
     runs = max((below["count"] for below in result["below_the_best"].values()), default=1)
     if runs < 2:
         return f"In the one run of each value {result['knob']} = {best} was best; how sure that is takes more seeds."
-    close = [arm for arm, below in result["below_the_best"].items() if side(below) <= 0]
-    sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples of {runs} runs a value"
-    also = f"; {', '.join(close)} cannot be told apart from it" if close else "; every other value is clearly below it"
-    words = [f"Take {result['knob']} = {best}: {sure}{also}."]
+    words = [cost(result) if KNOBS[result["knob"]].given else advice(result, runs)]
     for scenario in result["scenarios"]:
         for reason, arms in (("rises and falls again", hacked(result, scenario)),
                              ("hardly rises", held_back(result, scenario))):  # fmt: skip
             if arms:
                 words.append(f"With {scenario} gold {reason} at {', '.join(arms)}.")
     return " ".join(words)
+
+
+def advice(result: Result, runs: int) -> str:
+    """Which value to take, and how sure that is."""
+    best = result["best"]
+    close = [arm for arm, below in result["below_the_best"].items() if side(below) <= 0]
+    sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples of {runs} runs a value"
+    also = f"; {', '.join(close)} cannot be told apart from it" if close else "; every other value is clearly below it"
+    return f"Take {result['knob']} = {best}: {sure}{also}."
+
+
+def cost(result: Result) -> str:
+    """What the other values cost against the best, where nobody can choose."""
+    told = [
+        f"{arm} costs {below['mean']:.2f} of gold {interval(below, '.2f')}"
+        for arm, below in result["below_the_best"].items()
+    ]
+    return f"Against {result['knob']} = {result['best']}, " + "; ".join(told) + "."
 
 
 def hacked(result: Result, scenario: str) -> list[str]:
@@ -197,10 +216,15 @@ def across(name: str, places: Sequence[float], by_arm: Mapping[str, Result | Non
     return Series(name, places, mean, dots=True, low=low, high=high, bare=True)
 
 
+def question(knob: Knob) -> str:
+    asked = f"What does {knob.name} cost" if knob.given else f"Which value is best for {knob.name}"
+    return f"{asked}: {knob.words}?"
+
+
 EXPERIMENTS = tuple(
     Experiment(
         name=f"{PREFIX}{knob.name}",
-        question=f"Which value is best for {knob.name}: {knob.words}?",
+        question=question(knob),
         scenarios=(PLAIN, planted("verbosity")),
         arms=tuple(Arm(name, overrides) for name, overrides in knob.points.items()),
         analyse=partial(analyse, knob.name),
