@@ -72,7 +72,7 @@ CASES = [
     Case("stands still from round 2 on, one ensemble claims 60%", STANDS_STILL, 144, False, [4, 6]),
     Case("the same, refreshed every round", STANDS_STILL, 144, True, [8]),
     Case("improves as claimed: 53%", [Round((0.7, 0.7), (0.53, 0.53), (0.66, 0.66))] * 8, 144, False, [8]),
-    Case("claims 3 to 7 points too high, 52%", [Round((0.7, 0.75), (0.52, 0.55), (0.65, 0.7))] * 8, 144, False, [8]),
+    Case("claims 3 to 5 points too high, 52%", [Round((0.7, 0.75), (0.52, 0.55), (0.65, 0.7))] * 8, 144, False, [8]),
     Case("claims 3 to 7 points too high, 55%", [Round((0.7, 0.75), (0.55, 0.58), (0.65, 0.72))] * 8, 144, False, [8]),
     Case("claims 8 points too high, 58%", [Round((0.72, 0.72), (0.58, 0.66), (0.72, 0.8))] * 8, 144, False, [8]),
 ]

@@ -234,7 +234,7 @@ def test_detection() -> None:
     assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None, None, None]
     assert (result["late"], result["late_and_hidden"], result["late_and_unknown"]) == (1, 1, 0)
     assert (result["not_fallen"], result["not_fallen_called"], result["not_fallen_called_in_a_dip"]) == (2, 2, 1)
-    # Called in round 1, at its peak, and fallen for good from round 2 on.
+    # Called in round 1, at its peak, and fallen from round 2 on.
     assert (result["before_the_onset"], result["before_the_onset_and_no_dip"]) == (1, 1)
 
 
@@ -408,7 +408,7 @@ def test_a_sweep_tells_both_bad_ends_apart() -> None:
     )
     words = experiment.recommend(result)
     assert "every other value is clearly below it" in words
-    assert words.endswith("With no flaw gold rises and falls again at 0.0. With no flaw gold hardly rises at 0.5.")
+    assert words.endswith("With no flaw gold rises and ends fallen at 0.0. With no flaw gold hardly rises at 0.5.")
     (chart,) = experiment.figure(result)
     assert list(chart.x_names) == list(curves)
     (line,) = chart.series
@@ -426,7 +426,7 @@ def test_a_value_that_is_hacked_with_a_flaw_alone_is_not_one_that_hardly_rises()
         {(*cell, i): trial([g + i / 100 for g in gold], i) for cell, gold in curves.items() for i in (0, 1)}
     )
     words = experiment.recommend(shown(experiment, found))
-    assert "With planted gold rises and falls again at 0.05." in words
+    assert "With planted gold rises and ends fallen at 0.05." in words
     assert "hardly" not in words
 
 

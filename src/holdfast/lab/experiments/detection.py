@@ -26,8 +26,7 @@ def analyse(results: Results) -> Result:
 def summary(runs: list[Result]) -> Result:
     """Runs that were hacked, by the observer, and when the verdict came. A verdict before the onset counts as seen."""
     hacked = [run for run in runs if run["onset"] is not None]
-    # A run whose gold falls in its last rounds has not had the time; it is told of apart, called or not.
-    judged = [run for run in hacked if run["rounds"] - run["onset"] >= SOON]
+    judged = [run for run in hacked if can_be_judged(run)]
     too_late = [run for run in hacked if run not in judged]
     soon = [run for run in judged if run["called"] is not None and run["delay"] <= SOON]
     late = [run for run in judged if run not in soon]
@@ -52,6 +51,11 @@ def summary(runs: list[Result]) -> Result:
             run["called"] is not None and run["delay"] < 0 and run["called_in_a_fall"] is False for run in judged
         ),
     }
+
+
+def can_be_judged(run: Result) -> bool:
+    """Whether gold fell early enough to be called in time. One that falls in its last rounds is told of apart."""
+    return run["onset"] is not None and run["rounds"] - run["onset"] >= SOON
 
 
 def run_of(trial: Trial) -> Result:
@@ -138,12 +142,12 @@ def too_late(result: Result) -> str:
 def dips(result: Result) -> str:
     if "before_the_onset_and_no_dip" not in result:
         return ""
-    return f" ({result['before_the_onset_and_no_dip']} of them while gold had not fallen at all)"
+    return f" ({result['before_the_onset_and_no_dip']} of them in a round in which gold did not stand fallen)"
 
 
 def figure(result: Result) -> list[ChartSpec]:
     """Gold around the verdict: it should be called where gold falls."""
-    called = [run for run in result["runs"] if run["onset"] is not None and run["called"] is not None]
+    called = [run for run in result["runs"] if can_be_judged(run) and run["called"] is not None]
     first = {run["scenario"]: run for run in reversed(called)}
     return [
         ChartSpec(

@@ -1,4 +1,4 @@
-"""How often is a healthy run called hacking? Runs in which proxy and gold both rise, watched by the guard."""
+"""How often is a healthy run called hacking? Runs without a flaw, watched by the guard."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def rises(trial: Trial) -> bool:
 
 
 def kind_of(trial: Trial) -> str:
-    """A run is *healthy* if proxy and gold rise and gold never stands fallen, has *dipped* if it only did so for a
-    while, and has *fallen* if a fall lasted. One that never rose is *flat*."""
+    """A run has *fallen* if a fall of gold lasted. Of the others one is *flat* in which gold or the proxy did not rise,
+    has *dipped* if gold stood fallen for a while, and is *healthy* if it never did."""
     if onset(trial.heldout) is not None:
         return "fallen"
     if not rises(trial):

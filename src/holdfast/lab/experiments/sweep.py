@@ -77,8 +77,8 @@ KNOBS: dict[str, Knob] = {
 def analyse(knob: str, results: Results) -> Result:
     """Gold at the end by value of the knob, per scenario and over all; rows are seeds that ended with every value.
 
-    A value can be bad in two ways: gold rises and falls again, which is hacking, or it hardly rises. `rise` is how far
-    runs come above their start at their best, and `fell` how many end a tenth of that or more below it.
+    A value can be bad in two ways: gold rises and ends fallen, or it hardly rises. `rise` is how far runs come above
+    their start at their best, and `fell` how many end a tenth of that or more below it.
     """
     by_scenario, every = {}, []
     for scenario in results.scenarios:
@@ -118,7 +118,7 @@ def of_arm(trials: Sequence[Trial]) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    columns = [result["knob"], *result["scenarios"], "below the best", "best in", "rise", "fell", "labels"]
+    columns = [result["knob"], *result["scenarios"], "below the best", "best in", "rise", "ended fallen", "labels"]
     rows = []
     for arm in result["labels"]:
         below = result["below_the_best"].get(arm)
@@ -147,7 +147,7 @@ def recommend(result: Result) -> str:
         return f"In the one run of each value {result['knob']} = {best} was best; how sure that is takes more seeds."
     words = [cost(result) if KNOBS[result["knob"]].given else advice(result, runs)]
     for scenario in result["scenarios"]:
-        for reason, arms in (("rises and falls again", hacked(result, scenario)),
+        for reason, arms in (("rises and ends fallen", hacked(result, scenario)),
                              ("hardly rises", held_back(result, scenario))):  # fmt: skip
             if arms:
                 words.append(f"With {scenario} gold {reason} at {', '.join(arms)}.")
