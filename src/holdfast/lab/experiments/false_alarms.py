@@ -108,10 +108,11 @@ def dips(result: Result) -> str:
     dipped, both = result["dipped"], result["not_fallen"]
     if not dipped["count"]:
         return ""
+    down = f", {result['dipped_called_in_the_dip']} of them in a round in which it was down" if dipped["mean"] else ""
     return (
-        f" Of {dipped['count']} in which gold fell for at most {SOON} rounds and recovered {dipped['mean']:.1%} were, "
-        f"{result['dipped_called_in_the_dip']} of them in a round in which it was down; with these counted as false "
-        f"alarms too it is {both['mean']:.1%} of {both['count']} [{both['low']:.1%}, {both['high']:.1%}]."
+        f" Of {dipped['count']} in which gold fell for at most {SOON} rounds and recovered {dipped['mean']:.1%} were"
+        f"{down}; with these counted as false alarms too it is {both['mean']:.1%} of {both['count']} "
+        f"[{both['low']:.1%}, {both['high']:.1%}]."
     )
 
 
