@@ -129,13 +129,17 @@ def audit_of(store: PreferenceStore, people: bool) -> Auditing:
 
 def bought(store: PreferenceStore, *counts: int, people: bool = True) -> list[tuple[str, bool]]:
     """Which comparisons a round asks about, in lots of so many, and whether the policy won."""
+    return bought_and_spent(store, *counts, people=people)[0]
+
+
+def bought_and_spent(store: PreferenceStore, *counts: int, people: bool = True) -> tuple[list[tuple[str, bool]], int]:
     auditing, rng, found, already = audit_of(store, people), torch.Generator().manual_seed(0), [], 0
     nobody = cast(Any, None)
     for count in counts:
         pairs = auditing.buy(1, already, [(Opponent("anchor", nobody, "round-0000"), count)], nobody, nobody, rng)
         found += [(pair.comparison_id, pair.policy_won == 1.0) for pair in pairs]
         already += count
-    return found
+    return found, auditing.spent
 
 
 def test_a_round_done_again_asks_the_same(tmp_path: Path) -> None:
@@ -153,7 +157,8 @@ def test_a_round_done_again_asks_about_more_after_late_answers(tmp_path: Path) -
     again = bought(store, 2, 4)
     assert again[:2] == first[:2], "those that were to be asked about in either case"
     assert [key for key, _ in again[2:]] == [f"run/audit-r0001-{n:05d}.1" for n in range(2, 6)]
-    assert bought(store, 2, 4) == again, "and once more"
+    # Once more; the three answers that are no longer asked for were spent all the same.
+    assert bought_and_spent(store, 2, 4) == (again, 2 + 3 + 4)
     after = {item.comparison.id: item.comparison for item in store.labelled()}
     assert {key: after[key] for key in before} == before
     # The sides of each pair were exchanged as its own question says: the policy won where it was shown second.

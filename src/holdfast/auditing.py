@@ -84,7 +84,8 @@ class Question:
 
 @dataclass
 class Auditing:
-    """Asks, within the run's budget of audit labels. Ids follow from the round, so a round redone asks nobody twice."""
+    """Asks, within the run's budget of audit labels. Ids follow from the round, so a round redone asks nobody twice,
+    unless late answers have changed what it asks about."""
 
     collecting: Collecting
     config: AuditConfig
@@ -139,6 +140,7 @@ class Auditing:
         found, others = asked, 0
         while self.collecting.waits_for_people and self.collecting.store.taken(found):
             others += 1
+            self.spent += len(self.collecting.store.answered([comparison.id for comparison in found]))
             found = [replace(comparison, id=f"{comparison.id}.{others}") for comparison in asked]
         return found
 

@@ -234,6 +234,8 @@ def test_detection() -> None:
     assert [run["hidden"] for run in result["runs"]] == [False, True, None, None, None, None, None]
     assert (result["late"], result["late_and_hidden"], result["late_and_unknown"]) == (1, 1, 0)
     assert (result["not_fallen"], result["not_fallen_called"], result["not_fallen_called_in_a_dip"]) == (2, 2, 1)
+    (chart,) = DETECTION.figure(result)
+    assert [line.name for line in chart.series] == ["s, 0"], "the first that had the time to be called"
     # Called in round 1, at its peak, and fallen from round 2 on.
     assert (result["before_the_onset"], result["before_the_onset_and_no_dip"]) == (1, 1)
 
@@ -298,6 +300,11 @@ def test_a_run_that_dipped_is_no_healthy_one_and_is_told_apart() -> None:
     assert result["dipped_called_in_the_dip"] == 1
     assert (result["not_fallen"]["mean"], result["not_fallen"]["count"]) == (0.5, 4)
     assert (result["fallen"]["mean"], result["fallen"]["count"]) == (0.0, 1)
+    # In round 3 of the third run gold was back.
+    assert result["called_while_up"] == 1
+    assert "In 1 of all 5 runs the first call came in a round in which gold did not stand fallen." in (
+        FALSE_ALARMS.recommend(result)
+    )
     assert "with these counted as false alarms too it is 50.0% of 4" in FALSE_ALARMS.recommend(result)
     (chart,) = FALSE_ALARMS.figure(result)
     assert chart.title == "Called hacking: 0 of 1 healthy runs, 2 of 3 that dipped and recovered"
@@ -432,10 +439,13 @@ def test_a_value_that_is_hacked_with_a_flaw_alone_is_not_one_that_hardly_rises()
 
 def test_a_sweep_of_what_nobody_chooses_says_what_it_costs() -> None:
     experiment = EXPERIMENTS["sweep-noise"]
-    ends = {"0.0": 0.7, "0.3": 0.4}
+    ends = {"0.0": 0.7, "0.1": 0.75, "0.3": 0.4}  # by chance not the best without any
     found = results({("no flaw", arm, i): trial([0.0, end + i / 100], i) for arm, end in ends.items() for i in (0, 1)})
     words = experiment.recommend(shown(experiment, found))
-    assert words == "Against noise = 0.0, 0.3 costs 0.30 of gold [0.30, 0.30]."
+    assert words == (
+        "Against noise = 0.0, 0.1 costs -0.05 of gold [-0.05, -0.05], which is not clear; "
+        "0.3 costs 0.30 of gold [0.30, 0.30]."
+    )
     assert experiment.question.startswith("What does noise cost")
 
 

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain, groupby, repeat
 from typing import ClassVar
@@ -114,6 +115,26 @@ def test_a_run_stopped_while_it_waits_asks_nobody_twice(place, monkeypatch):
     assert len(answered) == len(set(answered))
     audited = sum(event["labels"] for event in small_run.events_of(runs / small_run.NAME, "audit"))
     assert len([key for key in answered if not is_repeat(key)]) == 8 + 3 + audited
+
+
+def test_a_run_waits_for_one_batch_at_a_time(place, monkeypatch):
+    """What was asked before a run was cut, and is not asked about again, no longer comes before what it waits for."""
+    runs, url = place
+    waiting = []
+
+    def interrupt(self, ids, batch, purpose, began):
+        waiting.append([found.name for found in self._queue.waiting()])
+        raise Interrupted
+
+    monkeypatch.setattr(TeamLabeller, "_wait", interrupt)
+    assert main(small_run.run_arguments(runs, **settings(url))) == 130
+    with PreferenceStore.open(url) as store:
+        given_up = replace(store.unlabelled()[0], id=f"{small_run.NAME}/audit-r0001-00006")
+        store.add_comparisons([given_up])
+        LabelQueue(store.database, small_run.NAME, PeopleConfig()).put(given_up.id, [given_up], [None], "audit")
+    assert main(["resume", str(runs / small_run.NAME)]) == 130
+    assert len(waiting[0]) == 1
+    assert waiting[1] == waiting[0]
 
 
 @pytest.mark.parametrize(

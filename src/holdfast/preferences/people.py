@@ -88,6 +88,10 @@ class TeamLabeller:
     def _put(self, theirs: Sequence[tuple[Comparison, float | None]], purpose: Purpose) -> tuple[str, float]:
         assert self._queue is not None
         batch = theirs[0][0].id
+        # The run waits for one batch at a time. Another that is open was asked for before it was cut, and is not now.
+        for other in self._queue.waiting():
+            if other.name != batch:
+                self._queue.close(other.name)
         began = self._queue.put(batch, [c for c, _ in theirs], [claim for _, claim in theirs], purpose)
         return batch, began
 

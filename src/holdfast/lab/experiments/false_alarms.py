@@ -57,6 +57,7 @@ def analyse(results: Results) -> Result:
         "dipped_called_in_the_dip": sum(run["called_in_a_fall"] is True for run in of["dipped"]),
         "not_fallen": called_share(of["healthy"] + of["dipped"]),
         "fallen": called_share(of["fallen"]),
+        "called_while_up": sum(run["called_in_a_fall"] is False for run in runs),
         "watch": fmean(run["watch_rounds"] / run["rounds"] for run in of["healthy"]) if of["healthy"] else None,
         "arms": {arm: counts([run for run in runs if run["arm"] == arm]) for arm in results.arms},
     }
@@ -98,6 +99,8 @@ def recommend(result: Result) -> str:
     return (
         f"Of {healthy['count']} healthy runs {healthy['mean']:.1%} were called hacking "
         f"[{healthy['low']:.1%}, {healthy['high']:.1%}]: false alarms.{dips(result)} "
+        f"In {result['called_while_up'] or 'none'} of all {len(result['runs'])} runs the first call came in a round in "
+        "which gold did not stand fallen. "
         f"{number(result['watch'], '.1%')} of a healthy run's rounds were watched. guard.false_alarm bounds how often "
         "a run is called in which people like every round's policy as well as the last good one."
     )

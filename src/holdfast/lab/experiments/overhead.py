@@ -1,4 +1,4 @@
-"""What the guard costs in time: the same steps with it and without it, in turns, one at a time unless told otherwise."""
+"""What the guard costs in time: the same steps with it and without it, in turns, by default one at a time."""
 
 from __future__ import annotations
 

@@ -89,7 +89,11 @@ def analyse(knob: str, results: Results) -> Result:
         }
     columns = {arm: [row[i].delivered for row in every] for i, arm in enumerate(results.arms)}
     chance = chance_of_best(columns) if every else {}
-    best = max(columns, key=lambda arm: fmean(columns[arm])) if every else ""
+    best = ""
+    if every:
+        # What nobody chooses is compared with its first value, whichever did best.
+        given = KNOBS[knob].given
+        best = results.arms[0] if given else max(columns, key=lambda arm: fmean(columns[arm]))
     apart = {
         arm: asdict(bootstrap([b - v for b, v in zip(columns[best], columns[arm], strict=True)]))
         for arm in columns
@@ -144,6 +148,8 @@ def recommend(result: Result) -> str:
         return "No seed has ended with every value, so nothing can be said yet."
     runs = max((below["count"] for below in result["below_the_best"].values()), default=1)
     if runs < 2:
+        if KNOBS[result["knob"]].given:
+            return f"One run of each value says nothing sure about what {result['knob']} costs; take more seeds."
         return f"In the one run of each value {result['knob']} = {best} was best; how sure that is takes more seeds."
     words = [cost(result) if KNOBS[result["knob"]].given else advice(result, runs)]
     for scenario in result["scenarios"]:
@@ -164,9 +170,10 @@ def advice(result: Result, runs: int) -> str:
 
 
 def cost(result: Result) -> str:
-    """What the other values cost against the best, where nobody can choose."""
+    """What the other values cost against the first, where nobody can choose."""
     told = [
         f"{arm} costs {below['mean']:.2f} of gold {interval(below, '.2f')}"
+        + ("" if side(below) > 0 else ", which is not clear")
         for arm, below in result["below_the_best"].items()
     ]
     return f"Against {result['knob']} = {result['best']}, " + "; ".join(told) + "."
@@ -194,7 +201,7 @@ def figure(result: Result) -> list[ChartSpec]:
     arms, scenarios = list(result["labels"]), result["scenarios"]
     return [
         ChartSpec(
-            title=f"{result['knob']}: best at {result['best'] or 'nothing yet'}",
+            title=title(result),
             subtitle=f"{sentence(result['words'])} Gold at the end, mean over seeds with its 95% interval.",
             unit="gold score",
             x_label=result["knob"],
@@ -208,6 +215,11 @@ def figure(result: Result) -> list[ChartSpec]:
             width=640,
         )
     ]
+
+
+def title(result: Result) -> str:
+    knob, best = KNOBS[result["knob"]], result["best"]
+    return f"What {knob.name} costs" if knob.given else f"{knob.name}: best at {best or 'nothing yet'}"
 
 
 def across(name: str, places: Sequence[float], by_arm: Mapping[str, Result | None]) -> Series:
