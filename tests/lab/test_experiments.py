@@ -394,7 +394,7 @@ def test_a_sweep() -> None:
     result = shown(experiment, found)
     assert result["best"] == "0.05"
     assert result["chance_of_best"]["0.0"] == 0.0
-    assert result["below_the_best"]["0.0"]["mean"] == pytest.approx(1.1)
+    assert result["below"]["0.0"]["mean"] == pytest.approx(1.1)
     words = experiment.recommend(result)
     assert words.startswith("Take beta = 0.05: it is best in ")
     assert "0.1 cannot be told apart from it" in words
@@ -441,7 +441,10 @@ def test_a_sweep_of_what_nobody_chooses_says_what_it_costs() -> None:
     experiment = EXPERIMENTS["sweep-noise"]
     ends = {"0.0": 0.7, "0.1": 0.75, "0.3": 0.4}  # by chance not the best without any
     found = results({("no flaw", arm, i): trial([0.0, end + i / 100], i) for arm, end in ends.items() for i in (0, 1)})
-    words = experiment.recommend(shown(experiment, found))
+    result = shown(experiment, found)
+    assert (result["best"], result["against"]) == ("0.1", "0.0")
+    assert [table.columns[2] for table in experiment.tables(result)] == ["below 0.0"]
+    words = experiment.recommend(result)
     assert words == (
         "Against noise = 0.0, 0.1 costs -0.05 of gold [-0.05, -0.05], which is not clear; "
         "0.3 costs 0.30 of gold [0.30, 0.30]."

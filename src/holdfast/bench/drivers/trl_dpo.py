@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def drive(job: dict[str, Any]) -> None:
         AutoModelForCausalLM.from_pretrained(directory / name, dtype="float32") for name in ("policy", "reference")
     )
     settings = trl.DPOConfig(
-        output_dir=tempfile.mkdtemp(prefix="holdfast-peer-"),
+        output_dir=str(directory / "trl"),
         per_device_train_batch_size=len(rows),
         loss_type=[job["loss"]],
         beta=job["beta"],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
     samples = len(job["prompts"]) * job["samples_per_prompt"]
     rows = min(job["rows"], samples // job["minibatches"])
     return {
-        "output_dir": tempfile.mkdtemp(prefix="holdfast-peer-"),
+        "output_dir": str(Path(job["directory"]) / "trl"),
         "model_init_kwargs": {"dtype": "float32"},
         "per_device_train_batch_size": rows,
         "steps_per_generation": samples // rows,

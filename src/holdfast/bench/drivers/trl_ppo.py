@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,7 +111,7 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
     # steps once per epoch, however many minibatches there are.
     rows = min(job["rows"], samples)
     return {
-        "output_dir": tempfile.mkdtemp(prefix="holdfast-peer-"),
+        "output_dir": str(Path(job["directory"]) / "trl"),
         "per_device_train_batch_size": rows,
         "gradient_accumulation_steps": samples // rows,
         "local_rollout_forward_batch_size": samples,

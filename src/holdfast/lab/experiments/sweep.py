@@ -89,15 +89,13 @@ def analyse(knob: str, results: Results) -> Result:
         }
     columns = {arm: [row[i].delivered for row in every] for i, arm in enumerate(results.arms)}
     chance = chance_of_best(columns) if every else {}
-    best = ""
-    if every:
-        # What nobody chooses is compared with its first value, whichever did best.
-        given = KNOBS[knob].given
-        best = results.arms[0] if given else max(columns, key=lambda arm: fmean(columns[arm]))
-    apart = {
-        arm: asdict(bootstrap([b - v for b, v in zip(columns[best], columns[arm], strict=True)]))
+    best = max(columns, key=lambda arm: fmean(columns[arm])) if every else ""
+    # What nobody chooses is compared with its first value, whichever did best.
+    against = results.arms[0] if every and KNOBS[knob].given else best
+    below = {
+        arm: asdict(bootstrap([b - v for b, v in zip(columns[against], columns[arm], strict=True)]))
         for arm in columns
-        if every and arm != best
+        if every and arm != against
     }
     labels = {arm: fmean(row[i].labels.total for row in every) if every else None for i, arm in enumerate(results.arms)}
     return {
@@ -106,7 +104,8 @@ def analyse(knob: str, results: Results) -> Result:
         "scenarios": by_scenario,
         "chance_of_best": chance,
         "best": best,
-        "below_the_best": apart,
+        "against": against,
+        "below": below,
         "labels": labels,
     }
 
@@ -122,10 +121,11 @@ def of_arm(trials: Sequence[Trial]) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    columns = [result["knob"], *result["scenarios"], "below the best", "best in", "rise", "ended fallen", "labels"]
+    compared = f"below {result['against']}" if KNOBS[result["knob"]].given else "below the best"
+    columns = [result["knob"], *result["scenarios"], compared, "best in", "rise", "ended fallen", "labels"]
     rows = []
     for arm in result["labels"]:
-        below = result["below_the_best"].get(arm)
+        below = result["below"].get(arm)
         found = [of[arm] for of in result["scenarios"].values()]
         known = [of for of in found if of is not None]
         rows.append(
@@ -146,7 +146,7 @@ def recommend(result: Result) -> str:
     best = result["best"]
     if not best:
         return "No seed has ended with every value, so nothing can be said yet."
-    runs = max((below["count"] for below in result["below_the_best"].values()), default=1)
+    runs = max((below["count"] for below in result["below"].values()), default=1)
     if runs < 2:
         if KNOBS[result["knob"]].given:
             return f"One run of each value says nothing sure about what {result['knob']} costs; take more seeds."
@@ -163,7 +163,7 @@ def recommend(result: Result) -> str:
 def advice(result: Result, runs: int) -> str:
     """Which value to take, and how sure that is."""
     best = result["best"]
-    close = [arm for arm, below in result["below_the_best"].items() if side(below) <= 0]
+    close = [arm for arm, below in result["below"].items() if side(below) <= 0]
     sure = f"it is best in {result['chance_of_best'][best]:.0%} of resamples of {runs} runs a value"
     also = f"; {', '.join(close)} cannot be told apart from it" if close else "; every other value is clearly below it"
     return f"Take {result['knob']} = {best}: {sure}{also}."
@@ -174,9 +174,9 @@ def cost(result: Result) -> str:
     told = [
         f"{arm} costs {below['mean']:.2f} of gold {interval(below, '.2f')}"
         + ("" if side(below) > 0 else ", which is not clear")
-        for arm, below in result["below_the_best"].items()
+        for arm, below in result["below"].items()
     ]
-    return f"Against {result['knob']} = {result['best']}, " + "; ".join(told) + "."
+    return f"Against {result['knob']} = {result['against']}, " + "; ".join(told) + "."
 
 
 def hacked(result: Result, scenario: str) -> list[str]:
