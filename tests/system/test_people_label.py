@@ -18,7 +18,7 @@ from holdfast.cli.main import main
 from holdfast.config import load_config
 from holdfast.config.schema import JudgeConfig, PeopleConfig, QualityConfig
 from holdfast.errors import HoldfastError, Interrupted
-from holdfast.preferences import Choice, Comparison, Provenance, Response
+from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.accounts import AccountStore
 from holdfast.preferences.judge import JudgeLabeller, verdict_of
 from holdfast.preferences.people import TeamLabeller
@@ -135,6 +135,48 @@ def test_a_run_waits_for_one_batch_at_a_time(place, monkeypatch):
     assert main(["resume", str(runs / small_run.NAME)]) == 130
     assert len(waiting[0]) == 1
     assert waiting[1] == waiting[0]
+
+
+def test_a_cut_audit_goes_on_though_late_answers_change_what_it_asks(place, monkeypatch):
+    """One pair of six is answered in time, for the policy; the run asks on and is cut; then come five against it."""
+    runs, url = place
+    first, further = f"{small_run.NAME}/audit-r0001-00000", f"{small_run.NAME}/audit-r0001-00006"
+    asked: list[list[str]] = []
+    late: list[str] = []
+
+    def answer(ids, likes_policy=True):
+        with PreferenceStore.open(url) as store:
+            pairs = [pair for pair in store.unlabelled() if pair.id in ids]
+            policy_first = [pair.a.provenance.policy_version == "round-0001" for pair in pairs]
+            choices = [Choice.A if first == likes_policy else Choice.B for first in policy_first]
+            store.add_labels([Label(pair.id, "anna", choice) for pair, choice in zip(pairs, choices, strict=True)])
+
+    def too_few_in_time(self, ids, batch, purpose, began):
+        if batch == further:
+            asked.append(list(ids))
+            raise Interrupted
+        in_time = ids[:1] if batch == first else ids
+        late.extend(ids[len(in_time) :])
+        answer(in_time)
+
+    def all_in_time(self, ids, batch, purpose, began):
+        asked.append(list(ids))
+        answer(ids)
+
+    monkeypatch.setattr(TeamLabeller, "_wait", too_few_in_time)
+    assert main(small_run.run_arguments(runs, **settings(url, run__rounds="1"))) == 130
+    answer(late, likes_policy=False)
+    with PreferenceStore.open(url) as store:
+        before = {item.comparison.id: item for item in store.labelled()}
+    monkeypatch.setattr(TeamLabeller, "_wait", all_in_time)
+    assert main(["resume", str(runs / small_run.NAME)]) == 0
+    cut, again = asked
+    assert (len(cut), len(again)) == (3, 6), "what five people dislike is asked about further"
+    assert again[:3] == [f"{key}.1" for key in cut]
+    with PreferenceStore.open(url) as store:
+        after = {item.comparison.id: item for item in store.labelled()}
+    assert {key: after[key] for key in before} == before, "no answer is lost or stands for another pair"
+    assert small_run.events_of(runs / small_run.NAME, "audit")[-1]["labels"] == 6 + 6
 
 
 @pytest.mark.parametrize(
