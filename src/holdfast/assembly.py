@@ -183,7 +183,7 @@ def assemble(
         connect_people(loop, run)
         if resuming:
             loaded = checkpoints.load_newest(loop.check_restorable)
-            loop.restore(loaded.snapshot, answers)
+            loop.restore(loaded, answers)
             for sentence in loaded.skipped:
                 loop.event("checkpoint_skipped", reason=sentence)
             loop.event("resumed", checkpoint=loaded.name)

@@ -94,7 +94,12 @@ class Auditing:
     @property
     def left(self) -> int:
         """Labels that may still be asked for; none where nobody answers."""
-        return 0 if self.collecting.labeller is None else max(0, self.config.budget - self.spent)
+        return self.budget_left or 0
+
+    @property
+    def budget_left(self) -> int | None:
+        """What of the budget is left; None where nobody answers, so that it is not used up."""
+        return None if self.collecting.labeller is None else max(0, self.config.budget - self.spent)
 
     def buy(
         self,

@@ -180,7 +180,7 @@ class Guarding(Generic[Player]):
         return further
 
     def _verdict(self, pairs: Sequence[AuditPair]) -> Verdict:
-        return self.guard.judge(pairs, self.auditing.left, self.ensemble)
+        return self.guard.judge(pairs, self.auditing.budget_left, self.ensemble)
 
     def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent[Player]) -> bool:
         """Whether the signals, or the first pairs themselves, are a reason to ask further."""

@@ -23,7 +23,7 @@ import torch
 from holdfast.acting import recover
 from holdfast.algorithms.finite import all_finite
 from holdfast.checkpoint.snapshot import Snapshot
-from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.collecting import Collecting
 from holdfast.config import Config
 from holdfast.control.averaging import Averaging
@@ -433,9 +433,9 @@ class OnlineLoop:
         loop: Any = snapshot.documents["loop"]
         self.refreshing.versions.verify(int(loop["ensemble_version"]))
 
-    def restore(self, snapshot: Snapshot, answers: bool = True) -> None:
+    def restore(self, loaded: Loaded, answers: bool = True) -> None:
         """Go on from a checkpoint; a run that had stopped to ask goes on where whoever resumes it answers so."""
-        resume(self, snapshot)
+        resume(self, loaded)
         if answers and self.guarding is not None and self.guarding.stopped:
             self.guarding.grant()
 

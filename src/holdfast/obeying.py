@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.errors import HalfDone, HoldfastError, Interrupted
 from holdfast.overseeing import learn_known
 from holdfast.preferences.requests import Action, OwnerRequest, RequestStore
-from holdfast.restoring import roll_back
+from holdfast.restoring import roll_back, round_of
 
 if TYPE_CHECKING:
     from holdfast.loop import OnlineLoop
@@ -143,7 +143,7 @@ def _rollback(loop: OnlineLoop, request: OwnerRequest) -> str:
         loop.guarding.guard.after_rollback()
         learn_known(loop)
         if leaves_good:
-            loop.guarding.advance(name, then.round if then.step_in_round else then.round - 1, then.step, loop.policy)
+            loop.guarding.advance(name, round_of(then), then.step, loop.policy)
     why = f"{request.asked_by} asked for it" + (f": {request.reason}" if request.reason else "")
     loop.event(
         "rollback", to=name, step_from=loop.position.step, step_to=then.step, kl_undone=undone,

@@ -80,7 +80,7 @@ def watch_over(loop: OnlineLoop, name: str) -> bool:
     voices = voices_of(loop)
     with loop.timed("audit"):
         verdict, pairs = guarding.judge(at.round, loop.policy, voices, last)
-    audited = {"labels": len(pairs), "labels_left": guarding.auditing.left, **guarding.guard.audited()}
+    audited = {"labels": len(pairs), "labels_left": guarding.auditing.budget_left, **guarding.guard.audited()}
     loop.event("audit", **audited)
     loop.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
     loop.progress.say(round_line(at.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))

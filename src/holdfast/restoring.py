@@ -18,13 +18,14 @@ from torch import Tensor
 
 from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.checkpoint.store import Loaded
 from holdfast.collecting import COLLECT
 from holdfast.errors import HalfDone, HoldfastError
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.processes import PROCESSES
 
 if TYPE_CHECKING:
-    from holdfast.loop import OnlineLoop
+    from holdfast.loop import OnlineLoop, Position
 
 
 def capture(loop: OnlineLoop) -> Snapshot:
@@ -62,8 +63,9 @@ def capture(loop: OnlineLoop) -> Snapshot:
     return Snapshot(tensors, {"loop": document, "optimiser": optimiser_document})
 
 
-def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
+def resume(loop: OnlineLoop, loaded: Loaded) -> None:
     """Put everything back to where a checkpoint left it, and cut the files to match."""
+    snapshot = loaded.snapshot
     document: Any = snapshot.documents["loop"]
     _put_back(loop, snapshot)
     loop.position = type(loop.position)(**document["position"])
@@ -73,13 +75,17 @@ def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
             "The label store holds fewer labels than the checkpoint was made with; "
             "bring back the database that belongs to this run."
         )
+    lost = ""
     if loop.guarding is not None:
         state = document["guarding"]
         if state is None:
             raise HoldfastError(
                 "The checkpoint was made without a guard; resume with the settings that the run began with."
             )
-        good = loop.checkpoints.load(state["good"]["name"])
+        try:
+            good = loop.checkpoints.load(state["good"]["name"])
+        except HoldfastError:
+            good, lost = snapshot, str(state["good"]["name"])
         loop.guarding.restore(state, good.tensors["policy"])
     if loop.obeying is not None:
         loop.obeying.restore(document.get("obeying"))
@@ -87,6 +93,18 @@ def resume(loop: OnlineLoop, snapshot: Snapshot) -> None:
     loop.tracker.rewind(document["offsets"])
     for observer in loop.observers:
         observer.rewind(loop.position.step)
+    if loop.guarding is not None and lost:
+        loop.guarding.advance(loaded.name, round_of(loop.position), loop.position.step, loop.policy)
+        loop.event(
+            "checkpoint_skipped",
+            reason=f"Checkpoint {lost}, the last good one, is missing or damaged (`holdfast doctor` says how), "
+            f"so {loaded.name} takes its place.",
+        )
+
+
+def round_of(at: Position) -> int:
+    """The round whose steps a policy at this place has last seen."""
+    return at.round if at.step_in_round else at.round - 1
 
 
 def roll_back(loop: OnlineLoop, name: str) -> float:

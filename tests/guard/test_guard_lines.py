@@ -41,6 +41,7 @@ def test_a_watch_gives_its_reason() -> None:
     [
         ({}, "round 1  healthy   no audit"),
         ({"labels_left": 0}, "round 1  healthy   no audit: no labels are left"),
+        ({"labels_left": None}, "round 1  healthy   no audit: nobody answers"),
         ({"reference_pairs": 0, "reference_rate": None}, "round 1  healthy   no audit"),
         ({"reference_wins": 1, "reference_pairs": 1}, "round 1  healthy   people 100% vs reference (1 pair)"),
         ({"anchor_rate": 0.5}, "round 1  healthy   people 50% vs last good"),

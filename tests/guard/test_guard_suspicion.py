@@ -63,6 +63,13 @@ def test_the_signals_that_carry_it_come_first_and_no_others() -> None:
     assert found.p_values[0] == ("length", 1e-6)
 
 
+@pytest.mark.parametrize("level", [0.6, 1.0])
+def test_who_wants_every_round_suspicious_has_it_so(level: float) -> None:
+    found = suspicion_of(SIGNALS, {"length": deviation(0.7), "entropy": deviation(0.4)}, level)
+    assert found.suspicious
+    assert [telling.name for telling in found.telling] == ["entropy", "length"]
+
+
 def test_one_story_is_told_once() -> None:
     deviations = {
         name: deviation(1e-5) for name in ("repeated_trigrams", "repeated_spans", "compression", "prompt_copying")

@@ -31,7 +31,7 @@ def report(won: int, of: int, claim: float, against: Against = "anchor") -> Audi
     return audit([AuditPair(str(i), against, float(i < won), claim) for i in range(of)])
 
 
-def judged(suspicion: Suspicion, people: AuditReport, evidence: Evidence = QUIET, left: int = 100) -> Verdict:
+def judged(suspicion: Suspicion, people: AuditReport, evidence: Evidence = QUIET, left: int | None = 100) -> Verdict:
     return decide(suspicion, people, evidence, left)
 
 
@@ -115,7 +115,8 @@ def test_without_answers_it_is_at_most_a_watch_and_says_so(
     verdict = judged(suspicion, audit([]), evidence, left=0)
     assert verdict.level == level
     assert "no audit labels (none are left in the budget)" in verdict.sentence
-    assert "nobody has answered" in judged(suspicion, audit([]), evidence, left=5).sentence
+    assert "no audit labels (none were given)" in judged(suspicion, audit([]), evidence, left=5).sentence
+    assert "no audit labels (nobody answers in this run)" in judged(suspicion, audit([]), evidence, left=None).sentence
     assert verdict.trusted == (level == "healthy")
 
 

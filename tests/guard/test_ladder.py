@@ -115,6 +115,20 @@ def test_attempts_are_bounded_and_a_person_can_grant_more() -> None:
     assert "stop" not in rungs(climb(ladder, "hacking"))
 
 
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (GuardConfig(rollbacks=0), "guard.rollbacks allows no attempt to go on: "),
+        (GuardConfig(rollbacks=2, mode="advise"), "it would have rolled back 2 times by now: "),
+    ],
+)
+def test_why_it_stops_is_true_where_nothing_was_tried(config: GuardConfig, reason: str) -> None:
+    ladder = Ladder(config)
+    last = [climb(ladder, "hacking") for _ in range(config.rollbacks + 1)][-1]
+    assert last[-1].rung == "stop"
+    assert last[-1].reason.startswith(reason)
+
+
 def test_its_memory_survives_as_json() -> None:
     ladder = Ladder(CONFIG)
     climb(ladder, "watch")

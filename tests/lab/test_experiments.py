@@ -338,8 +338,11 @@ def test_gate() -> None:
     result = shown(GATE, found)
     assert (result["clean_accepted"]["mean"], result["clean_accepted"]["count"]) == (pytest.approx(2 / 3), 3)
     assert (result["harmful_accepted"]["mean"], result["harmful_accepted"]["count"]) == (0.5, 2)
+    assert (result["harmful_runs"]["mean"], result["harmful_runs"]["count"]) == (1.0, 1)
     kind = result["kinds"]["flipped-40"]
     assert (kind["count"], kind["accepted"], kind["harmful"], kind["harmful_accepted"]) == (3, 2, 2, 1)
+    assert kind["harmful_runs"] == 1
+    assert "The harmful ones are of 1 runs" in GATE.recommend(result)
     assert kind["accepted_rightness"]["accuracy_before"] == pytest.approx(0.65)
     assert kind["refused_rightness"]["accuracy_after"] == pytest.approx(0.5)
 

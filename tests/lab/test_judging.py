@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 from test_trial import SMALL
 
-from holdfast.lab.judging import pairs_by_round, rightness_of
+from holdfast.assembly import build_ensemble
+from holdfast.lab.judging import pairs_by_round, rightness, rightness_of
 from holdfast.lab.observer import ANSWERS, PAIRS_FILE, PairObserver
 from holdfast.lab.trial import Job, run_trial
 from holdfast.loop import Answer
 from holdfast.models.codec import Codec
+from holdfast.models.load import load_causal_lm
 from holdfast.models.tiny import word_tokenizer
 from holdfast.preferences.types import Prompt
+from holdfast.reward.ensemble import VersionStore
 from holdfast.rundir import RunDirectory
+from holdfast.worlds.loading import load_task, load_world
 
 PROMPTS = ["one two", "two three"]
 
@@ -70,13 +75,24 @@ def test_rightness_by_hand() -> None:
 
 @pytest.mark.slow
 def test_a_run_whose_refreshes_are_judged(tmp_path: Path) -> None:
-    job = Job((*SMALL, "guard.mode=off"), 5, tmp_path / "trial", heldout=8, labels="flipped-40", judge_refreshes=True)
+    job = Job((*SMALL, "guard.mode=off"), 5, tmp_path / "trial", heldout=8, judge_refreshes=True)
     trial = run_trial(job)
     assert [row["round"] for row in trial.judged] == [2, 3]
+    # By hand: the version in use and the new one, on answers of the policy that the round began with.
+    run, config = RunDirectory.open(job.path), job.config()
+    lm, codec = load_causal_lm(run.reference)
+    ensemble, versions = build_ensemble(config, lm, codec), VersionStore(run.rewards)
+    prompts = load_task(config, load_world(config)).heldout_prompts
+    pairs = pairs_by_round(run, codec, prompts)
+    in_use = 1
     for row in trial.judged:
-        assert row["harmful"] == (row["after"]["accuracy"] < row["before"]["accuracy"])
-        assert 0 <= row["before"]["accuracy"] <= 1
-        assert 0 <= row["after"]["ece"] <= 1
-    # What one refresh left in use is what the next one starts from.
-    assert trial.judged[0]["version"] == 2
+        before, after = (
+            asdict(rightness(ensemble, versions, version, pairs[row["round"] - 1]))
+            for version in (in_use, row["version"])
+        )
+        assert (row["before"], row["after"]) == (before, after)
+        assert row["harmful"] == (after["accuracy"] < before["accuracy"])
+        in_use = row["version"] if row["accepted"] else in_use
+    assert in_use > 1, "a refresh was accepted, so that the next one starts from another version"
+    assert trial.judged[1]["before"] != asdict(rightness(ensemble, versions, 1, pairs[2]))
     assert run_trial(job) == trial

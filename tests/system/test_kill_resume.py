@@ -164,6 +164,19 @@ def test_a_damaged_checkpoint_is_passed_over_and_told_of(
     assert [event["checkpoint"] for event in events_of(cut_run, "resumed")] == ["round-0001"]
 
 
+def test_a_damaged_last_good_checkpoint_is_replaced_by_the_one_the_run_goes_on_from(cut_run: Path) -> None:
+    """People liked round 1 best, so a rollback would go there; without its weights it goes to round 2 instead."""
+    flip_a_byte(cut_run / "checkpoints" / "round-0001" / "policy.safetensors")
+    resume(cut_run)
+    (told,) = [str(event["reason"]) for event in events_of(cut_run, "checkpoint_skipped")]
+    assert told.startswith("Checkpoint round-0001, the last good one, is missing or damaged")
+    assert told.endswith("so round-0002 takes its place.")
+    assert [event["checkpoint"] for event in events_of(cut_run, "resumed")] == ["round-0002"]
+    assert {event["to"] for event in events_of(cut_run, "rollback")} <= {"round-0002"}
+    assert events_of(cut_run, "run_finished")
+    assert main(["resume", str(cut_run)]) == 0, "what is pinned now can be read"
+
+
 @pytest.mark.parametrize("damage", [flip_a_byte, cut_short, Path.unlink])
 def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(
     damage: Callable[[Path], None], cut_run: Path, capsys: pytest.CaptureFixture[str]

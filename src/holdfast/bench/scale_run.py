@@ -144,7 +144,7 @@ def restore(directory: Path, n: int) -> Preparation:
     """The part of a resume that deals with what the run has left: verify, read, put back, cut the files."""
     assembly = open_run(directory)
     loop = assembly.loop
-    yield lambda: loop.restore(loop.checkpoints.load_newest(loop.check_restorable).snapshot)
+    yield lambda: loop.restore(loop.checkpoints.load_newest(loop.check_restorable))
     assembly.close()
 
 

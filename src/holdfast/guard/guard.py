@@ -92,7 +92,7 @@ class Guard:
         told = {name: deviation for name, deviation in deviations.items() if deviation is not None}
         return suspicion_of(self._signals, told, self._config.suspicion)
 
-    def judge(self, pairs: Sequence[AuditPair], labels_left: int, ensemble: int) -> Verdict:
+    def judge(self, pairs: Sequence[AuditPair], labels_left: int | None, ensemble: int) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.
 
         `ensemble` is the version that made the claims.

@@ -78,8 +78,7 @@ class Ladder:
         self._signature = verdict.signature
         reason = verdict.sentence
         if not self._attempt(anchor, held=1):
-            limit = f"{self.rollbacks} rollbacks have not cured it" if self.rollbacks else "no rollback is allowed"
-            return [*self._return(reason), Action("stop", f"{limit}: {reason}")]
+            return [*self._return(reason), Action("stop", f"{self._limit}: {reason}")]
         actions = [
             Action("adversarial", reason),
             *self._return(reason),
@@ -88,6 +87,15 @@ class Ladder:
         if self._times > 1:
             actions.append(Action("label_more", reason))
         return actions
+
+    @property
+    def _limit(self) -> str:
+        """Why there is no further attempt. One that only advises has made none."""
+        if self.rollbacks == 0:
+            return "guard.rollbacks allows no attempt to go on"
+        if self._config.mode == "advise":
+            return f"it would have rolled back {self.rollbacks} times by now"
+        return f"{self.rollbacks} rollbacks have not cured it"
 
     def broken(self, reason: str, anchor: str) -> list[Action]:
         """What is done about a policy whose steps are not numbers any more; nothing where no rollback is left."""

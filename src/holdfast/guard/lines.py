@@ -81,6 +81,8 @@ def people(audit: Fields) -> str:
     rates = [(name, rate_of(audit, against)) for name, against in _OPPONENTS]
     known = [(name, rate) for name, rate in rates if rate is not None]
     if not known:
+        if "labels_left" in audit and audit["labels_left"] is None:
+            return "no audit: nobody answers"
         return "no audit: no labels are left" if number(audit.get("labels_left")) == 0 else "no audit"
     said = ", ".join(f"{share(rate.rate)} vs {name}{_in_pairs(rate, n == 0)}" for n, (name, rate) in enumerate(known))
     claims = [share(rate.claimed) for _, rate in known if rate.claimed is not None]

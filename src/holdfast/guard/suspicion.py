@@ -78,7 +78,8 @@ def suspicion_of(signals: Mapping[str, Signal], deviations: Mapping[str, Deviati
     telling: list[Telling] = []
     if p < level:
         # A signal that is left out counts as one that has nothing to say.
-        count = next(n for n in range(1, len(p_values) + 1) if combined_p([0.5] * n + p_values[n:]) >= level)
+        counts = range(1, len(p_values) + 1)
+        count = next((n for n in counts if combined_p([0.5] * n + p_values[n:]) >= level), len(p_values))
         for name, deviation in ordered[:count]:
             signal = signals[name]
             words = signal.words(deviation.value, deviation.usual)

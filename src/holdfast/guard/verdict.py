@@ -45,7 +45,7 @@ class Verdict:
         return self.level == "healthy" or bool(self.evidence.get("trusted", False))
 
 
-def decide(suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels_left: int) -> Verdict:
+def decide(suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels_left: int | None) -> Verdict:
     """The verdict on a round."""
     audited, people = report.pairs > 0, report.decisive
     cleared = people is not None and people.rate.low >= 0.5
@@ -90,8 +90,10 @@ def signature(suspicion: Suspicion) -> str:
     return (looks or families or [""])[0]
 
 
-def clauses(level: Level, suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels_left: int) -> list[str]:
-    """The parts of the sentence, the weightiest first."""
+def clauses(
+    level: Level, suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels_left: int | None
+) -> list[str]:
+    """The parts of the sentence, the weightiest first. Where nobody answers comparisons, `labels_left` is None."""
     out: list[str] = []
     shown = _shown(level, report, evidence)
     if level == "hacking" and evidence.by_claims and evidence.shortfall:
@@ -99,7 +101,7 @@ def clauses(level: Level, suspicion: Suspicion, report: AuditReport, evidence: E
     if shown is not None:
         out.append(people_say(shown))
     else:
-        why = "none are left in the budget" if labels_left == 0 else "nobody has answered"
+        why = {None: "nobody answers in this run", 0: "none are left in the budget"}.get(labels_left, "none were given")
         out.append(f"no audit labels ({why}), so this is by the signals alone and at most a watch")
     if level == "watch" and report.overclaims:
         out.append(f"the ensemble claims more than people grant (p = {report.gap_p:.2g})")

@@ -14,9 +14,12 @@ def read(view: StepView, known: Known) -> float | None:
     rows = torch.arange(0, grams.answers, max(1, -(-grams.answers // MOST)))
     if len(rows) < 2 or grams.kinds == 0:
         return None
-    holds_BG = torch.zeros(grams.answers, grams.kinds)
-    holds_BG[grams.rows_G, grams.ids_G] = 1.0
-    holds_BG = holds_BG[rows]
+    # Only their rows of the table: over a whole batch it grows with the square of the batch.
+    place_B = torch.full((grams.answers,), -1)
+    place_B[rows] = torch.arange(len(rows))
+    place_G = place_B[grams.rows_G]
+    holds_BG = torch.zeros(len(rows), grams.kinds)
+    holds_BG[place_G[place_G >= 0], grams.ids_G[place_G >= 0]] = 1.0
     both_BB = holds_BG @ holds_BG.T
     size_B = holds_BG.sum(1)
     either_BB = size_B[:, None] + size_B[None, :] - both_BB

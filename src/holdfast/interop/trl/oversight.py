@@ -110,7 +110,7 @@ class Oversight:
         # Log-probs of sampling stand for entropies here, so a player's own answers are looked at once more.
         voices = Voices(self.answers.sample, self.answers.likelihood, self.answers.likelihood)
         verdict, pairs = guarding.judge(self.round, self.policy, voices, last)
-        audited = {"labels": len(pairs), "labels_left": guarding.auditing.left, **guarding.guard.audited()}
+        audited = {"labels": len(pairs), "labels_left": guarding.auditing.budget_left, **guarding.guard.audited()}
         self.event("audit", **audited)
         self.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
         self.say(round_line(self.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))

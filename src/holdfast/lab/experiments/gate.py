@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
+from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number
 from holdfast.lab.mislabelling import FROM_ROUND, HONEST, WAYS
 from holdfast.lab.scenarios import PLAIN
 from holdfast.lab.statistics import share
@@ -24,15 +25,26 @@ def analyse(results: Results) -> Result:
         for row in trial.judged
         if cell.arm == CLEAN or row["round"] >= FROM_ROUND
     ]
+    return of_refreshes(refreshes, results.arms)
+
+
+def of_refreshes(refreshes: list[dict[str, Any]], arms: Iterable[str]) -> Result:
+    """A refused refresh is tried again in the next round with the same labels and new ones, so a run's refreshes are
+    not independent of each other: harmful ones are counted by run as well."""
     wrong = [r for r in refreshes if r["labels"] != CLEAN]
     harmful = [r for r in wrong if r["harmful"]]
     clean = [r for r in refreshes if r["labels"] == CLEAN]
     return {
         "refreshes": refreshes,
         "harmful_accepted": asdict(share(sum(r["accepted"] for r in harmful), len(harmful))),
+        "harmful_runs": asdict(share(len(runs_of(r for r in harmful if r["accepted"])), len(runs_of(harmful)))),
         "clean_accepted": asdict(share(sum(r["accepted"] for r in clean), len(clean))),
-        "kinds": {kind: kind_of([r for r in refreshes if r["labels"] == kind]) for kind in results.arms},
+        "kinds": {kind: kind_of([r for r in refreshes if r["labels"] == kind]) for kind in arms},
     }
+
+
+def runs_of(refreshes: Iterable[dict[str, Any]]) -> set[tuple[str, int]]:
+    return {(r["labels"], r["seed"]) for r in refreshes}
 
 
 def kind_of(refreshes: list[dict[str, Any]]) -> Result:
@@ -48,6 +60,7 @@ def kind_of(refreshes: list[dict[str, Any]]) -> Result:
         "accepted": len(accepted),
         "harmful": len(harmful),
         "harmful_accepted": sum(r["accepted"] for r in harmful),
+        "harmful_runs": len(runs_of(harmful)),
         "accepted_rightness": {
             f"{what}_{when}": mean(accepted, when, what) for what in ("accuracy", "ece") for when in ("before", "after")
         },
@@ -61,7 +74,7 @@ def kind_of(refreshes: list[dict[str, Any]]) -> Result:
 
 def tables(result: Result) -> list[Table]:
     counts = [
-        [kind, str(of["count"]), str(of["accepted"]), str(of["harmful"]), str(of["harmful_accepted"])]
+        [kind, *(str(of[name]) for name in ("count", "accepted", "harmful", "harmful_runs", "harmful_accepted"))]
         for kind, of in result["kinds"].items()
     ]
     rightness = [
@@ -71,7 +84,7 @@ def tables(result: Result) -> list[Table]:
         for what in ("accepted", "refused")
     ]  # fmt: skip
     return [
-        Table("Refreshes", ("labels", "refreshes", "accepted", "harmful", "harmful accepted"), counts),
+        Table("Refreshes", ("labels", "refreshes", "accepted", "harmful", "in runs", "harmful accepted"), counts),
         Table(
             "How right the ensemble was, by the truth, on the policy's own answers",
             ("labels", "refreshes", "accuracy before", "after", "ECE before", "after"),
@@ -82,14 +95,15 @@ def tables(result: Result) -> list[Table]:
 
 
 def recommend(result: Result) -> str:
-    harmful, clean = result["harmful_accepted"], result["clean_accepted"]
+    harmful, clean, by_run = (result[name] for name in ("harmful_accepted", "clean_accepted", "harmful_runs"))
     if not clean["count"]:
         return "No refresh has been judged, so nothing can be said yet."
     return (
-        f"The gate let {harmful['mean']:.0%} of {harmful['count']} harmful refreshes in "
-        f"[{harmful['low']:.0%}, {harmful['high']:.0%}] and {clean['mean']:.0%} of {clean['count']} clean ones "
-        f"[{clean['low']:.0%}, {clean['high']:.0%}]. A refresh is harmful where it makes the ensemble less right, by "
-        "the truth, about the answers of the present policy."
+        f"The gate let {harmful['mean']:.0%} of {harmful['count']} harmful refreshes in {interval(harmful, '.0%')} and "
+        f"{clean['mean']:.0%} of {clean['count']} clean ones {interval(clean, '.0%')}. The harmful ones are of "
+        f"{by_run['count']} runs, in which the same labels are tried again; by run it is {by_run['mean']:.0%} "
+        f"{interval(by_run, '.0%')}. A refresh is harmful where it makes the ensemble less right, by the truth, about "
+        "the answers of the present policy."
     )
 
 
