@@ -16,8 +16,11 @@ import nostalgic
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.loop import OnlineLoop
+from holdfast.preferences import LabelledComparison
 from holdfast.preferences.store import PreferenceStore
 from holdfast.restoring import differences as parts_that_differ
+from holdfast.restoring import roll_back
 from holdfast.reward.repeats import is_repeat
 from small_run import differences, events_of, result_of, rows_of
 
@@ -106,13 +109,25 @@ def test_a_refresh_that_the_guard_orders_waits_for_the_end_of_a_freeze(changes: 
     assert tried[0]["reason"].startswith("the guard asked for it")
 
 
-def test_no_label_is_lost(rolled_back: Path) -> None:
-    with PreferenceStore.open(f"sqlite:///{rolled_back / 'run.db'}") as store:
-        ids = [item.comparison.id for item in store.labelled()]
-    rounds = {event["round"] for event in events_of(rolled_back, "rollback")}
+def test_no_label_is_lost(changes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was labelled before a rollback is there at the end, answer by answer, and so is what was labelled for it."""
+    before: dict[str, LabelledComparison] = {}
+
+    def watched(loop: OnlineLoop, name: str) -> float:
+        before.update({item.comparison.id: item for item in loop.collecting.store.labelled()})
+        return roll_back(loop, name)
+
+    monkeypatch.setattr("holdfast.acting.roll_back", watched)
+    run = small_run.run(tmp_path, **changes)
+    with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
+        after = {item.comparison.id: item for item in store.labelled()}
+    assert before == {key: item for key, item in after.items() if key in before}
+    rounds = {event["round"] for event in events_of(run, "rollback")}
+    assert rounds
     for number in rounds:
-        assert [i for i in ids if f"/audit-r{number:04d}" in i]
-        assert [i for i in ids if f"/adversarial-r{number:04d}" in i]
+        for purpose in ("audit", "adversarial"):
+            assert [key for key in before if f"/{purpose}-r{number:04d}" in key]
+    assert [key for key in before if "/r0001" in key or "/r0002" in key], "labels of the rounds that are undone"
 
 
 def test_the_ledger_counts_what_was_spent_and_undone(rolled_back: Path) -> None:

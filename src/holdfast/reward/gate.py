@@ -110,8 +110,8 @@ def decide(judged: Sequence[Judged], config: GateConfig, repeats: Repeats = NONE
     # Agreement is weighed against the gain on the newest labels; it refuses nothing by itself.
     failed = [check for check in checks if not check.passed and check is not labels[0]]
     if not failed:
-        points = -accuracy_change(fresh).loss
-        return Decision(True, f"passed every check ({points:+.1%} accuracy on the newest labels)", tuple(checks))
+        gain = f"{-accuracy_change(fresh).loss:+.1%} accuracy on the newest labels" if fresh else "no newest labels"
+        return Decision(True, f"passed every check ({gain})", tuple(checks))
     return Decision(False, "; ".join(check.words for check in failed), tuple(checks))
 
 

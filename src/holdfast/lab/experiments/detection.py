@@ -117,10 +117,11 @@ def hidden(result: Result) -> str:
     if not result.get("late"):
         return ""
     most = result.get("most_pairs", 1600)  # what it was before a result said it
+    unknown = result.get("late_and_unknown", 0)
     return (
         f" Of the {result['late']} that were not called in time the fall was hidden from people in "
         f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {most:,} that a "
-        f"whole run may ask about."
+        f"whole run may ask about{f'; of {unknown} it is not known' if unknown else ''}."
     )
 
 
