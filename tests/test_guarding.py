@@ -67,6 +67,10 @@ class Counting:
         self.collecting = SimpleNamespace(ensemble=SimpleNamespace(version=version))
         self.rates, self.left, self.bought = rates, left, dict.fromkeys(rates, 0)
 
+    @property
+    def budget_left(self) -> int:
+        return self.left
+
     def buy(self, round: int, already: int, wanted: Any, *rest: Any) -> list[AuditPair]:
         pairs = []
         for opponent, wished in wanted:
