@@ -37,6 +37,16 @@ def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: f
     assert sum(pair.policy_won for pair in pairs) == pytest.approx(sum(pair.claim for pair in pairs))
 
 
+@pytest.mark.parametrize(
+    ("labeller", "spent", "told", "left"), [(None, 0, None, 0), ("anna", 30, 10, 10), ("anna", 50, 0, 0)]
+)
+def test_a_budget_that_nobody_can_use_is_not_used_up(
+    labeller: str | None, spent: int, told: int | None, left: int
+) -> None:
+    auditing = Auditing(cast(Any, SimpleNamespace(labeller=labeller)), AuditConfig(budget=40), spent)
+    assert (auditing.budget_left, auditing.left) == (told, left)
+
+
 def rollout(answers: int) -> Rollout:
     nothing = torch.zeros(answers, 1)
     return Rollout([[1]] * answers, [[2]] * answers, nothing, None, nothing.bool(), [True] * answers)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.errors import HalfDone, HoldfastError, Interrupted
 from holdfast.overseeing import learn_known
 from holdfast.preferences.requests import Action, OwnerRequest, RequestStore
-from holdfast.restoring import roll_back, round_of
+from holdfast.restoring import good_at, roll_back
 
 if TYPE_CHECKING:
     from holdfast.loop import OnlineLoop
@@ -130,8 +130,7 @@ def _audit(loop: OnlineLoop, request: OwnerRequest) -> str:
 def _rollback(loop: OnlineLoop, request: OwnerRequest) -> str:
     """To any checkpoint. One before the last good one takes its place: the guard returns to nothing that they left."""
     name = str(request.arguments["checkpoint"])
-    document: Any = loop.checkpoints.load(name).documents["loop"]
-    then = type(loop.position)(**document["position"])
+    then = good_at(name, loop.checkpoints.load(name))
     leaves_good = loop.guarding is not None and then.step < loop.guarding.good.step
     if leaves_good:
         loop.checkpoints.pin(name)  # the commit to come may be the one that would remove it
@@ -143,7 +142,7 @@ def _rollback(loop: OnlineLoop, request: OwnerRequest) -> str:
         loop.guarding.guard.after_rollback()
         learn_known(loop)
         if leaves_good:
-            loop.guarding.advance(name, round_of(then), then.step, loop.policy)
+            loop.guarding.advance(then.name, then.round, then.step, loop.policy)
     why = f"{request.asked_by} asked for it" + (f": {request.reason}" if request.reason else "")
     loop.event(
         "rollback", to=name, step_from=loop.position.step, step_to=then.step, kl_undone=undone,

@@ -9,8 +9,8 @@ rollback   policy, critic, optimiser, learning rate, KL controller, mean of poli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import asdict
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,11 +21,12 @@ from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import Loaded
 from holdfast.collecting import COLLECT
 from holdfast.errors import HalfDone, HoldfastError
+from holdfast.guarding import Good
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.processes import PROCESSES
 
 if TYPE_CHECKING:
-    from holdfast.loop import OnlineLoop, Position
+    from holdfast.loop import OnlineLoop
 
 
 def capture(loop: OnlineLoop) -> Snapshot:
@@ -82,29 +83,46 @@ def resume(loop: OnlineLoop, loaded: Loaded) -> None:
             raise HoldfastError(
                 "The checkpoint was made without a guard; resume with the settings that the run began with."
             )
-        try:
-            good = loop.checkpoints.load(state["good"]["name"])
-        except HoldfastError:
-            good, lost = snapshot, str(state["good"]["name"])
-        loop.guarding.restore(state, good.tensors["policy"])
+        good, lost = _last_good(loop, loaded, Good(**state["good"]))
+        loop.guarding.restore({**state, "good": asdict(good.place)}, good.snapshot.tensors["policy"])
     if loop.obeying is not None:
         loop.obeying.restore(document.get("obeying"))
         loop.collecting.returns, loop.collecting.changes = loop.obeying.returns, loop.obeying.changes
     loop.tracker.rewind(document["offsets"])
     for observer in loop.observers:
         observer.rewind(loop.position.step)
-    if loop.guarding is not None and lost:
-        loop.guarding.advance(loaded.name, round_of(loop.position), loop.position.step, loop.policy)
-        loop.event(
-            "checkpoint_skipped",
-            reason=f"Checkpoint {lost}, the last good one, is missing or damaged (`holdfast doctor` says how), "
-            f"so {loaded.name} takes its place.",
-        )
+    if lost:
+        loop.event("checkpoint_skipped", reason=lost)
+        loop.progress.say(lost)
 
 
-def round_of(at: Position) -> int:
-    """The round whose steps a policy at this place has last seen."""
-    return at.round if at.step_in_round else at.round - 1
+@dataclass(frozen=True)
+class _Found:
+    place: Good
+    snapshot: Snapshot
+
+
+def _last_good(loop: OnlineLoop, loaded: Loaded, good: Good) -> tuple[_Found, str]:
+    """The last good checkpoint, or the sound one nearest to it and a sentence that says so."""
+    try:
+        return _Found(good, loop.checkpoints.load(good.name)), ""
+    except HoldfastError as error:
+        fault = error.__cause__ or error
+    found = [_Found(good_at(loaded.name, loaded.snapshot), loaded.snapshot)]
+    for name in loop.checkpoints.names():
+        with suppress(HoldfastError):
+            snapshot = loop.checkpoints.load(name)
+            loop.check_restorable(snapshot)
+            found.append(_Found(good_at(name, snapshot), snapshot))
+    nearest = min(found, key=lambda one: abs(one.place.step - good.step))
+    return nearest, f"The last good checkpoint cannot be used, and {nearest.place.name} takes its place: {fault}"
+
+
+def good_at(name: str, snapshot: Snapshot) -> Good:
+    """A checkpoint as the last good one. Between two rounds it is of the earlier."""
+    document: Any = snapshot.documents["loop"]
+    at = document["position"]
+    return Good(name, at["round"] if at["step_in_round"] else at["round"] - 1, at["step"])
 
 
 def roll_back(loop: OnlineLoop, name: str) -> float:

@@ -119,7 +119,8 @@ def test_attempts_are_bounded_and_a_person_can_grant_more() -> None:
     ("config", "reason"),
     [
         (GuardConfig(rollbacks=0), "guard.rollbacks allows no attempt to go on: "),
-        (GuardConfig(rollbacks=2, mode="advise"), "it would have rolled back 2 times by now: "),
+        (GuardConfig(rollbacks=2, mode="advise"), "2 rollbacks have been advised before: "),
+        (GuardConfig(rollbacks=1), "1 rollback has not cured it: "),
     ],
 )
 def test_why_it_stops_is_true_where_nothing_was_tried(config: GuardConfig, reason: str) -> None:

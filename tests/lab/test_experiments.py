@@ -342,7 +342,7 @@ def test_gate() -> None:
     kind = result["kinds"]["flipped-40"]
     assert (kind["count"], kind["accepted"], kind["harmful"], kind["harmful_accepted"]) == (3, 2, 2, 1)
     assert kind["harmful_runs"] == 1
-    assert "The harmful ones are of 1 runs" in GATE.recommend(result)
+    assert "The harmful ones are of 1 run," in GATE.recommend(result)
     assert kind["accepted_rightness"]["accuracy_before"] == pytest.approx(0.65)
     assert kind["refused_rightness"]["accuracy_after"] == pytest.approx(0.5)
 

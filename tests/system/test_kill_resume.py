@@ -18,6 +18,7 @@ import pytest
 from processes import Point, command, resume, run_until
 
 import small_run
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from small_run import differences, events_of, result_of, rows_of, tree_of
 
@@ -165,16 +166,31 @@ def test_a_damaged_checkpoint_is_passed_over_and_told_of(
 
 
 def test_a_damaged_last_good_checkpoint_is_replaced_by_the_one_the_run_goes_on_from(cut_run: Path) -> None:
-    """People liked round 1 best, so a rollback would go there; without its weights it goes to round 2 instead."""
+    """People liked round 1 best, so a rollback would go there; without its weights it goes to the nearest one."""
     flip_a_byte(cut_run / "checkpoints" / "round-0001" / "policy.safetensors")
     resume(cut_run)
     (told,) = [str(event["reason"]) for event in events_of(cut_run, "checkpoint_skipped")]
-    assert told.startswith("Checkpoint round-0001, the last good one, is missing or damaged")
-    assert told.endswith("so round-0002 takes its place.")
+    assert told.startswith("The last good checkpoint cannot be used, and round-0002 takes its place: ")
+    assert told.endswith("round-0001 is damaged: the SHA-256 of policy.safetensors is not the one saved with it.")
     assert [event["checkpoint"] for event in events_of(cut_run, "resumed")] == ["round-0002"]
-    assert {event["to"] for event in events_of(cut_run, "rollback")} <= {"round-0002"}
     assert events_of(cut_run, "run_finished")
-    assert main(["resume", str(cut_run)]) == 0, "what is pinned now can be read"
+    store = CheckpointStore(cut_run / "checkpoints")
+    (pinned,) = store.pinned
+    assert pinned in ("round-0002", "round-0003")
+    store.load(pinned)
+    assert main(["resume", str(cut_run)]) == 0
+    assert len(events_of(cut_run, "checkpoint_skipped")) == 1, "from then on there is nothing amiss"
+
+
+def test_a_lost_last_good_checkpoint_is_replaced_by_the_nearest(unbroken: Path, tmp_path: Path) -> None:
+    """Of a run that has ended, with its last good checkpoint gone: round 2 is nearer to round 1 than round 3 is."""
+    run = Path(shutil.copytree(unbroken, tmp_path / small_run.NAME))
+    (pinned,) = CheckpointStore(run / "checkpoints").pinned
+    assert pinned == "round-0001"
+    shutil.rmtree(run / "checkpoints" / pinned)
+    assert main(["resume", str(run)]) == 0
+    (told,) = events_of(run, "checkpoint_skipped")
+    assert "round-0002 takes its place: There is no checkpoint round-0001" in str(told["reason"])
 
 
 @pytest.mark.parametrize("damage", [flip_a_byte, cut_short, Path.unlink])

@@ -93,9 +93,8 @@ class Ladder:
         """Why there is no further attempt. One that only advises has made none."""
         if self.rollbacks == 0:
             return "guard.rollbacks allows no attempt to go on"
-        if self._config.mode == "advise":
-            return f"it would have rolled back {self.rollbacks} times by now"
-        return f"{self.rollbacks} rollbacks have not cured it"
+        made = "1 rollback has" if self.rollbacks == 1 else f"{self.rollbacks} rollbacks have"
+        return f"{made} not cured it" if self._config.mode == "act" else f"{made} been advised before"
 
     def broken(self, reason: str, anchor: str) -> list[Action]:
         """What is done about a policy whose steps are not numbers any more; nothing where no rollback is left."""

@@ -12,6 +12,7 @@ from holdfast.lab.mislabelling import FROM_ROUND, HONEST, WAYS
 from holdfast.lab.scenarios import PLAIN
 from holdfast.lab.statistics import share
 from holdfast.report.charts import ChartSpec, Series
+from holdfast.report.text import counted
 
 CLEAN = "clean"
 
@@ -101,7 +102,7 @@ def recommend(result: Result) -> str:
     return (
         f"The gate let {harmful['mean']:.0%} of {harmful['count']} harmful refreshes in {interval(harmful, '.0%')} and "
         f"{clean['mean']:.0%} of {clean['count']} clean ones {interval(clean, '.0%')}. The harmful ones are of "
-        f"{by_run['count']} runs, in which the same labels are tried again; by run it is {by_run['mean']:.0%} "
+        f"{counted(by_run['count'], 'run')}, in which the same labels are tried again; by run it is {by_run['mean']:.0%} "
         f"{interval(by_run, '.0%')}. A refresh is harmful where it makes the ensemble less right, by the truth, about "
         "the answers of the present policy."
     )
