@@ -102,9 +102,9 @@ def recommend(result: Result) -> str:
     return (
         f"The gate let {harmful['mean']:.0%} of {harmful['count']} harmful refreshes in {interval(harmful, '.0%')} and "
         f"{clean['mean']:.0%} of {clean['count']} clean ones {interval(clean, '.0%')}. The harmful ones are of "
-        f"{counted(by_run['count'], 'run')}, in which the same labels are tried again; by run it is {by_run['mean']:.0%} "
-        f"{interval(by_run, '.0%')}. A refresh is harmful where it makes the ensemble less right, by the truth, about "
-        "the answers of the present policy."
+        f"{counted(by_run['count'], 'run')}, in which the same labels are tried again; by run it is "
+        f"{by_run['mean']:.0%} {interval(by_run, '.0%')}. A refresh is harmful where it makes the ensemble less right, "
+        "by the truth, about the answers of the present policy."
     )
 
 
