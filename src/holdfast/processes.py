@@ -66,6 +66,7 @@ class Processes:
         self._control: Any = None
         self._turn = threading.RLock()
         self._broken = False
+        self._over = threading.Event()
 
     @property
     def main(self) -> bool:
@@ -192,10 +193,15 @@ class Processes:
                 self.part_ways()
 
     def part_ways(self) -> None:
-        """Wait until all processes have heard the last word: one that left earlier would take it for a loss."""
+        """Wait until all processes have heard the last word: one that left earlier would take it for a loss.
+
+        The engines' threads are ended here: left to the end of the program they may bring it down.
+        """
         self._broken = True  # nothing is told to anybody from now on
-        with suppress(RuntimeError):
+        self._over.set()
+        with self._turn, suppress(RuntimeError):
             dist.barrier(group=self._control)
+            dist.destroy_process_group()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -255,8 +261,7 @@ class Processes:
 
     def _beat(self) -> None:
         """Process 0 may be waiting for people for days; the others are told that it is still there."""
-        pause = threading.Event()
-        while not pause.wait(min(BEAT_SECONDS, 60.0 * self._minutes / 4)):
+        while not self._over.wait(min(BEAT_SECONDS, 60.0 * self._minutes / 4)):
             if not self._turn.acquire(blocking=False):
                 continue  # at work together: that is a sign of life already
             try:
