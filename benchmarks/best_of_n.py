@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from holdfast.algorithms.overoptimisation import FormFit, fit_form
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.config import load_config
 from holdfast.lab.best_of_n import Point, at, curves_of, draw_pool, fit_curve
 from holdfast.lab.observer import gold_of
 from holdfast.lab.scenarios import STANDS_STILL
 from holdfast.lab.statistics import bootstrap
 from holdfast.lab.trial import Job, Trial, run_trial
-from holdfast.report.charts import ChartSpec, Series
-from holdfast.rundir import RunDirectory
+from holdfast.run.directory import RunDirectory
 from holdfast.worlds.loading import load_world
 from kept import keep, keep_figure, seeds_and_runs
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from statistics import fmean
 
-from holdfast.lab.running import run_trials
+from holdfast.charts.chart import ChartSpec, Series
+from holdfast.lab.runner import run_trials
 from holdfast.lab.trial import Job, Trial, by_round
-from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure, seeds_and_runs
 
 BARE = (

@@ -75,7 +75,7 @@ READ = """
 import sys
 from holdfast.bench.drivers.wire import peak_memory
 from holdfast.errors import HoldfastError
-from holdfast.preferences.formats import read_prompts
+from holdfast.data.formats import read_prompts
 try:
     print(len(read_prompts(sys.argv[1])))
 except HoldfastError as error:

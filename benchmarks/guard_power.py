@@ -19,8 +19,8 @@ from holdfast.config.schema import AuditConfig
 from holdfast.guard.audit import Against
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.claims import Granted
+from holdfast.guard.review import most_pairs
 from holdfast.guard.sequential import SequentialTest
-from holdfast.guarding import most_pairs
 from kept import keep
 
 FALSE_ALARM, RUNS, REFERENCE_PAIRS = 0.05, 1000, 24

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 
-from holdfast.lab.running import run_trials
+from holdfast.charts.chart import ChartSpec, Series
+from holdfast.lab.runner import run_trials
 from holdfast.lab.trial import Job
-from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure
 
 TARGETS = (2, 5, 10)

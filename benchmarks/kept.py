@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from holdfast import __version__
-from holdfast.report.charts import ChartSpec, grid
+from holdfast.charts.chart import ChartSpec, grid
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from holdfast.lab.running import run_trials
+from holdfast.charts.chart import ChartSpec, Series
+from holdfast.lab.runner import run_trials
 from holdfast.lab.statistics import mean_interval
 from holdfast.lab.trial import Job, by_round
-from holdfast.report.charts import ChartSpec, Series
 from kept import keep, keep_figure, seeds_and_runs
 
 

@@ -24,10 +24,10 @@ import tempfile
 from pathlib import Path
 
 from holdfast.config import load_config
-from holdfast.gathering import build_tiny
+from holdfast.models.directory import write_model_directory
 from holdfast.models.load import load_causal_lm
-from holdfast.rundir import write_model_directory
-from holdfast.starting import load_policy
+from holdfast.run.inputs import build_tiny
+from holdfast.run.origin import load_policy
 from holdfast.worlds.loading import load_task, load_world
 from kept import keep
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.cli.main import main as holdfast
 from holdfast.lab.statistics import bootstrap
-from holdfast.report.charts import ChartSpec, Series
 from holdfast.report.data import ProbeRow, read_run
 from holdfast.report.probe_panels import side_by_side
 from kept import keep, keep_figure, seeds_and_runs

@@ -23,15 +23,16 @@ import torch
 from holdfast.config import Config
 from holdfast.lab.observer import gold_of
 from holdfast.lab.statistics import Estimate, bootstrap
-from holdfast.loop import sampling_of
-from holdfast.models.codec import Codec, plain_text
+from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
-from holdfast.preferences.types import Choice, Comparison, Labeller, Prompt, Provenance, Response
+from holdfast.models.prompt import Prompt, plain_text
+from holdfast.preferences.comparison import Choice, Comparison, Labeller, Provenance, Response
 from holdfast.randomness import generator
 from holdfast.rollout.sampler import Rollout, sample
-from holdfast.rundir import RunDirectory
-from holdfast.starting import checkpoint_policy
+from holdfast.run.directory import RunDirectory
+from holdfast.run.loop import sampling_of
+from holdfast.run.origin import checkpoint_policy
 from holdfast.worlds.loading import load_task, load_world
 from kept import keep
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from holdfast.bench.machine import cpu_name
 from holdfast.cli.main import main as holdfast
-from holdfast.cores import available
+from holdfast.parallel.cores import available
 from holdfast.serving.encoding import Asked
 from holdfast.serving.scorer import Scored
 from holdfast.serving.source import open_run

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.algorithms.squeezing import Push, closed_form_step, simulate
-from holdfast.report.charts import ChartSpec, Series
+from holdfast.charts.chart import ChartSpec, Series
 from kept import keep, keep_figure
 
 TOKENS, UNLIKELY, RATE, STEPS = 20, 19, 0.5, 5

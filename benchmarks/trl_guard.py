@@ -29,18 +29,18 @@ import torch
 from safetensors.torch import load_file
 
 import holdfast
-from holdfast.assembly import assemble
 from holdfast.bench.environments import peer_environment
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
-from holdfast.gathering import gather
 from holdfast.lab.observer import OBSERVER_SEED, gold_of, scores_of
-from holdfast.loop import Answer, sampling_of
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.randomness import generator
 from holdfast.rollout.sampler import sample
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import assemble
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import gather
+from holdfast.run.loop import Answer, sampling_of
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
 from kept import keep

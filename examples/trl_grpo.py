@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from holdfast.interop.trl import HoldfastCallback, ensemble_reward
-from holdfast.rundir import RunDirectory
+from holdfast.run.directory import RunDirectory
 from holdfast.worlds.loading import load_task, load_world
 
 run = RunDirectory.open(Path(sys.argv[1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.preferences.types import Choice, Comparison, Label
+from holdfast.preferences.comparison import Choice, Comparison, Label
 
 SPEC = f"{__file__}:Nostalgic"
 

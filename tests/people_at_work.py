@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from holdfast.config.schema import PeopleConfig
-from holdfast.preferences.queue import LabelQueue, Lease, Said
+from holdfast.people.queue import LabelQueue, Lease, Said
 from holdfast.preferences.store import PreferenceStore
 
 # As a run's settings: quick to look for answers, one opinion each.

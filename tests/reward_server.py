@@ -16,12 +16,12 @@ from typing import Any
 
 import uvicorn
 
-from holdfast.assembly import build_ensemble
 from holdfast.cli.serve import bind, server_config
 from holdfast.models.load import load_causal_lm
 from holdfast.reward.aggregate import aggregate
 from holdfast.reward.ensemble import VersionStore
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import build_ensemble
+from holdfast.run.directory import RunDirectory
 from holdfast.serving.app import create_app
 from holdfast.serving.service import Service
 from holdfast.serving.source import open_run

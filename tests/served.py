@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from holdfast.preferences.accounts import Account, AccountStore, Role
+from holdfast.people.accounts import Account, AccountStore, Role
 from holdfast.preferences.database import Database
 from web_site import PASSWORD, QUICK
 

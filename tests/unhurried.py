@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from holdfast.preferences.types import Choice, Comparison, Label
+from holdfast.preferences.comparison import Choice, Comparison, Label
 
 SPEC = f"{__file__}:Unhurried"
 SECONDS = 18.0

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from holdfast.models.batches import take_rows
 from holdfast.models.policy import Policy
-from holdfast.rollout.batches import take_rows
 from holdfast.rollout.sampler import Sampling, sample
 
 NAME = "tiny"

@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from holdfast.config import load_config
 from holdfast.config.schema import PeopleConfig
+from holdfast.people.accounts import AccountStore, Role
 from holdfast.preferences import Comparison, Provenance, Response
-from holdfast.preferences.accounts import AccountStore, Role
 from holdfast.preferences.store import PreferenceStore
-from holdfast.rundir import RunDirectory
+from holdfast.run.directory import RunDirectory
 from holdfast.web.app import create_app
 from holdfast.web.security import cookie_name
 from holdfast.web.site import Site, open_site

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from model_directories import byte_level_bpe, save
 
 GOOD_WORLD = """
-from holdfast.preferences.types import Choice, Demonstration, Label
+from holdfast.preferences.comparison import Choice, Demonstration, Label
 
 
 class Good:

@@ -12,9 +12,9 @@ from transformers import AutoTokenizer
 import small_run
 from holdfast.cli.main import main
 from holdfast.config import load_config
+from holdfast.data.splits import is_heldout
 from holdfast.errors import HoldfastError
-from holdfast.gathering import Ingredients, gather
-from holdfast.preferences.splits import is_heldout
+from holdfast.run.inputs import Ingredients, gather
 from holdfast.worlds.loading import load_task, load_world
 from model_directories import llama
 from small_run import settings, tree_of

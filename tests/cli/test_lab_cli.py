@@ -22,7 +22,7 @@ class Shouting:
 """
 
 WORLD = '''
-from holdfast.preferences.types import Demonstration
+from holdfast.preferences.comparison import Demonstration
 from holdfast.worlds.labeller import SimulatedLabeller
 
 class Echo:

@@ -8,7 +8,7 @@ import pytest
 import served
 import web_site
 from holdfast.cli.main import main
-from holdfast.preferences.accounts import AccountStore
+from holdfast.people.accounts import AccountStore
 from holdfast.preferences.database import Database
 
 

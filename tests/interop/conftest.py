@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import small_run
-from holdfast.assembly import assemble
 from holdfast.config import load_config
-from holdfast.gathering import gather
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import assemble
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import gather
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
 

@@ -17,7 +17,7 @@ from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.control.kl import AdaptiveKL
 from holdfast.errors import HoldfastError
 from holdfast.interop.trl import HoldfastCallback, ensemble_reward
-from holdfast.preferences.types import Choice, Comparison, Label
+from holdfast.preferences.comparison import Choice, Comparison, Label
 
 Made = tuple[GroupTrainer, HoldfastCallback]
 EVERY = 2

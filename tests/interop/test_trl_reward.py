@@ -15,9 +15,10 @@ from holdfast.errors import HoldfastError
 from holdfast.interop.trl import CallableLabeller, EnsembleReward, ensemble_reward
 from holdfast.interop.trl.labelling import labeller_of
 from holdfast.interop.trl.texts import completion_of, prompt_of
-from holdfast.preferences.types import Choice, Comparison, Message, Provenance, Response
+from holdfast.models.prompt import Message
+from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
 from holdfast.reward.aggregate import aggregate
-from holdfast.rundir import RunDirectory
+from holdfast.run.directory import RunDirectory
 
 ANSWERS = ["Yes.", "No, it is closed."]
 

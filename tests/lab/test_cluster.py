@@ -27,7 +27,7 @@ from holdfast.lab.cluster import ATTEMPTS, Cluster, RayDesk, cluster_at, connect
 from holdfast.lab.experiment import Plan, Results
 from holdfast.lab.experiments import experiment_named
 from holdfast.lab.results import QUICK, carry_out, command_of
-from holdfast.lab.running import Outcome
+from holdfast.lab.runner import Outcome
 from holdfast.lab.trial import Job, Trial, run_trial
 from holdfast.lab.worker import Sign, order_of, packed, tidy_up, unpack, work_on
 

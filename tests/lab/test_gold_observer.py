@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.lab import observer as module
 from holdfast.lab.observer import GoldObserver, gold_of
-from holdfast.loop import Answer
-from holdfast.preferences.types import Prompt
+from holdfast.models.prompt import Prompt
+from holdfast.run.loop import Answer
 from holdfast.worlds.concierge import Concierge
 
 

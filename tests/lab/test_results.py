@@ -15,7 +15,7 @@ from holdfast.lab import results as module
 from holdfast.lab.experiment import Arm, Plan
 from holdfast.lab.experiments import experiment_named
 from holdfast.lab.results import QUICK, carry_out, check_plan, command_of, document_of, keep, keep_figure, kept
-from holdfast.lab.running import Outcome
+from holdfast.lab.runner import Outcome
 from holdfast.lab.trial import Job, Labels
 
 EFFICACY = experiment_named("efficacy")

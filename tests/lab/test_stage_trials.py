@@ -14,7 +14,7 @@ from holdfast.cli.main import main
 from holdfast.lab.best_of_n import Point, Pool, at, curve, draw_pool, fit_curve, proxy_of
 from holdfast.lab.dpo_trial import DPOJob, run_dpo_trial
 from holdfast.lab.observer import gold_of
-from holdfast.rundir import RunDirectory
+from holdfast.run.directory import RunDirectory
 from holdfast.worlds.loading import load_world
 
 

@@ -13,16 +13,16 @@ import pytest
 
 import nostalgic
 import small_run
-from holdfast import assembly, loop
 from holdfast.errors import HoldfastError
-from holdfast.lab.beginnings import beginning_key
+from holdfast.lab.beginning import beginning_key
 from holdfast.lab.observer import GoldObserver
 from holdfast.lab.references import reference_key
 from holdfast.lab.trial import TRIAL_FILE, Job, ended, read_trial, run_trial, summary
-from holdfast.loop import OnlineLoop
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.repeats import repeat_of
-from holdfast.rundir import RunDirectory
+from holdfast.run import build, loop
+from holdfast.run.directory import RunDirectory
+from holdfast.run.loop import OnlineLoop
 from holdfast.worlds.loading import load_task, load_world
 
 SEED = 5
@@ -93,7 +93,7 @@ def test_every_token_that_the_run_samples_is_counted_and_none_of_the_observers(
 
     monkeypatch.setattr(loop, "sample", counting)
     # Whoever samples by himself once the rounds have begun is not counted, and is found here.
-    monkeypatch.setattr(assembly, "sample", lambda *args: real(*args) if asking == ["run"] and not begun else _never())
+    monkeypatch.setattr(build, "sample", lambda *args: real(*args) if asking == ["run"] and not begun else _never())
     begun: list[bool] = []
     run = loop.OnlineLoop.run
     monkeypatch.setattr(loop.OnlineLoop, "run", lambda self: (begun.append(True), run(self))[1])

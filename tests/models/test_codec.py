@@ -7,8 +7,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from holdfast.errors import HoldfastError
-from holdfast.models.codec import Codec, messages_of, plain_text
-from holdfast.preferences.types import Message
+from holdfast.models.codec import Codec
+from holdfast.models.prompt import Message, messages_of, plain_text
 
 WORDS = ["<pad>", "</s>", "<s>", "<unk>", "hello", "there", "user:", "assistant:", "\n", "[", "]"]
 TURNS = (Message("user", "hello there"), Message("assistant", "hello"), Message("user", "there"))

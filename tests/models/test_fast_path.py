@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from holdfast.models.batches import take_rows
 from holdfast.models.fast import products
 from holdfast.models.fast.decoding import HEADROOM, Decoder
 from holdfast.models.fast.packing import Packed
 from holdfast.models.fast.trunk import FastTrunk
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
-from holdfast.rollout.batches import take_rows
 from holdfast.rollout.sampler import Sampling, sample
 from tiny_models import build, sequences
 

@@ -12,11 +12,11 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 import tiny_models
 from holdfast.errors import HoldfastError
+from holdfast.models.batches import MicroBatch, take_rows
 from holdfast.models.lora import LoRA, adapted, merge_into_base, merged, save_adapters, twin
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import RewardModel
 from holdfast.models.weights import base_fingerprint, learning, load_moving_weights, moving_weights
-from holdfast.rollout.batches import MicroBatch, take_rows
 from holdfast.rollout.sampler import Sampling, sample
 
 LORA = LoRA(rank=3, alpha=6.0)

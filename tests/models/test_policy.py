@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tiny_models
+from holdfast.models.batches import lay_out, micro_batches, take_rows
 from holdfast.models.policy import Policy, ValueHead, turn_off_dropout
 from holdfast.models.reward_model import CriticModel, trunk_of
-from holdfast.rollout.batches import lay_out, micro_batches, take_rows
 from tiny_models import ARCHITECTURES, PAD, build, plain_logprobs, sequences
 
 PROMPTS, RESPONSES = sequences(5, 1, 9, seed=1), sequences(5, 1, 12, seed=2)

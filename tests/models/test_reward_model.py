@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from holdfast.models.batches import take_rows
 from holdfast.models.reward_model import RewardModel, trunk_of
-from holdfast.rollout.batches import take_rows
 from tiny_models import ARCHITECTURES, PAD, build, sequences
 
 PROMPTS, RESPONSES = sequences(4, 1, 6, seed=3), sequences(4, 1, 8, seed=4)

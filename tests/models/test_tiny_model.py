@@ -5,8 +5,8 @@ import torch
 
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
+from holdfast.models.prompt import Message
 from holdfast.models.tiny import SPECIALS, TinyShape, tiny_llama, word_tokenizer
-from holdfast.preferences.types import Message
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.concierge.facts import FILLERS, TOPICS
 

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences import Choice, Comparison, Label, Message, Provenance, Response, reading
+from holdfast.models.prompt import Message
+from holdfast.preferences import Choice, Comparison, Label, Provenance, Response, records
 from holdfast.preferences.store import PreferenceStore, RoundCounts, StoreCounts
 
 A, B, TIE = Choice.A, Choice.B, Choice.TIE
@@ -256,13 +257,13 @@ def test_a_page_ends_anywhere_and_nothing_is_lost(store, monkeypatch):
     assert len(whole) == 11
     early = store.labelled(up_to_round=1)
     for page in range(1, 9):
-        monkeypatch.setattr(reading.answers_after, "__defaults__", (page,))
+        monkeypatch.setattr(records.answers_after, "__defaults__", (page,))
         assert store.labelled() == whole
         assert store.labelled(up_to_round=1) == early
 
 
 def test_labels_that_come_in_while_one_reads_are_left_out(store, monkeypatch):
-    monkeypatch.setattr(reading.answers_after, "__defaults__", (2,))
+    monkeypatch.setattr(records.answers_after, "__defaults__", (2,))
     store.add_comparisons([comparison(key) for key in "abcdef"])
     store.add_labels([Label(key, "anna", A) for key in "abcde"])
     rows = store.each_labelled()
@@ -293,7 +294,7 @@ def test_first_answers_come_in_the_order_in_which_they_were_given(store, monkeyp
     everything = store.first_answers(0, store.watermark())
     # Anna's change of mind is not a first answer; Ben's to b is his first, and not the first there was.
     assert [answer[1:] for answer in everything] == [("b", 3, True), ("a", 2, True), ("b", 3, False)]
-    monkeypatch.setattr(reading, "PAGE", 2)
+    monkeypatch.setattr(records, "PAGE", 2)
     first = store.first_answers(0, store.watermark())
     assert first == everything[:2]
     assert store.first_answers(first[-1].seq, store.watermark()) == everything[2:]

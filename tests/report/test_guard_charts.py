@@ -6,7 +6,7 @@ import pytest
 from fake_guard import audit_fields, event
 from fake_run import write_lines
 
-from holdfast.report.charts import ChartSpec, Marker, Series, Span, line_chart
+from holdfast.charts.chart import ChartSpec, Marker, Series, Span, line_chart
 from holdfast.report.data import EventRow, read_run
 from holdfast.report.guard_panels import audit_charts, movement, pooled, signal_charts
 

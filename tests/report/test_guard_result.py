@@ -15,7 +15,7 @@ from fake_run import write_fake_run
 from rich.console import Console
 
 from holdfast.cli.session import notes, rounds_audited, show_result
-from holdfast.cli.watching import StopRequest, Watch
+from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import load_config
 from holdfast.config.schema import AuditConfig
 

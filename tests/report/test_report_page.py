@@ -10,7 +10,7 @@ from fake_run import write_fake_run, write_lines
 from holdfast.errors import HoldfastError
 from holdfast.report.page import write_report
 from holdfast.report.panels import marked_every
-from holdfast.report.text import visible
+from holdfast.text import visible
 
 ATTACK = '<script>document.title="x"</script><img src=x onerror=alert(1)></div></main>"\'><svg onload=alert(2)>'
 

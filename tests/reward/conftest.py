@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast import refreshing as module
+from holdfast.preferences.pair import Pair
 from holdfast.preferences.store import PreferenceStore
+from holdfast.reward import refresher as module
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.training import Fit, Pair
+from holdfast.reward.training import Fit
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from holdfast.config.schema import GateConfig, RefreshConfig
 from holdfast.models.codec import Codec
 from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.models.tiny import word_tokenizer
+from holdfast.preferences.comparison import LabelledComparison
+from holdfast.preferences.pair import Pair
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import LabelledComparison
 from holdfast.randomness import Streams
-from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Ensemble, VersionStore
+from holdfast.reward.refresher import Refreshing
 from holdfast.reward.replay import holdout_place
-from holdfast.reward.training import Pair
 from holdfast.track.progress import Silent
 from tiny_models import PAD, build
 

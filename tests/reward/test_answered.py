@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from toy_preferences import labelled
 
+from holdfast.preferences.comparison import Choice, Label
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Choice, Label
 from holdfast.reward.answered import Answered
 from holdfast.reward.replay import holdout_place
 

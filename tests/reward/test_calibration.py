@@ -4,7 +4,7 @@ import pytest
 import torch
 from toy_preferences import toy_ensemble, toy_pairs
 
-from holdfast.reward.calibration import Bin, brier, claims, ece, reliability
+from holdfast.algorithms.calibration import Bin, brier, ece, reliability
 
 # Five claims in three bins of ten: .05 and .08 | .62, .68 | 1.0
 CLAIMED = torch.tensor([0.05, 0.08, 0.62, 0.68, 1.0], dtype=torch.float64)
@@ -37,7 +37,7 @@ def test_nothing_to_measure() -> None:
     nothing = torch.zeros(0)
     assert reliability(nothing, nothing) == []
     assert ece(nothing, nothing) == 0.0
-    assert claims(toy_ensemble(), []).shape == (0,)
+    assert toy_ensemble().claims([]).shape == (0,)
 
 
 def test_claims_are_bradley_terry_on_raw_scores() -> None:
@@ -48,4 +48,4 @@ def test_claims_are_bradley_terry_on_raw_scores() -> None:
     a_KP = ensemble.raw_scores(prompts, [p.a for p in pairs])
     b_KP = ensemble.raw_scores(prompts, [p.b for p in pairs])
     expected_P = 1 / (1 + torch.exp(-(a_KP - b_KP).mean(0)))
-    torch.testing.assert_close(claims(ensemble, pairs), expected_P)
+    torch.testing.assert_close(ensemble.claims(pairs), expected_P)

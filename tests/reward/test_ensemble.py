@@ -7,9 +7,9 @@ import torch
 from toy_preferences import reference_answers, toy_ensemble
 
 from holdfast.errors import HoldfastError
+from holdfast.models.batches import MicroBatch, take_rows
 from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore, members_in, version_name, with_one_of
-from holdfast.rollout.batches import MicroBatch, take_rows
 from tiny_models import PAD, build
 
 PROMPTS, RESPONSES = reference_answers()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from holdfast.reward.calibration import ece
+from holdfast.algorithms.calibration import ece
 from holdfast.reward.evidence import (
     Judged,
     accuracy_change,

@@ -8,18 +8,19 @@ import torch
 from refreshed import PROMPTS, RESPONSES, add, begun, is_held_out, numbers_of, refreshing_of, same, weights_of
 from toy_preferences import toy_config, toy_ensemble, toy_pairs
 
-from holdfast import refreshing as module
 from holdfast.config.schema import GateConfig, RefreshConfig
 from holdfast.models.reward_model import RewardModel, trunk_of
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.pair import Pair
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Choice, Comparison, Label, Provenance, Response
 from holdfast.randomness import Streams, generator
+from holdfast.reward import refresher as module
 from holdfast.reward import training
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.evidence import Judged
-from holdfast.reward.examining import Question
+from holdfast.reward.examination import Question
 from holdfast.reward.gate import Decision
-from holdfast.reward.training import Pair, unseen_by
+from holdfast.reward.training import unseen_by
 from tiny_models import build
 
 

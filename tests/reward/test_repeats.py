@@ -11,14 +11,14 @@ from toy_preferences import labelled, reference_answers, toy_config, toy_ensembl
 from holdfast.config.schema import GateConfig, RefreshConfig
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import word_tokenizer
+from holdfast.preferences.comparison import Choice, Comparison, Label
+from holdfast.preferences.pair import Pair
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Choice, Comparison, Label
 from holdfast.randomness import Streams
-from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.labelcheck import FEWEST_EARLIER, flips
+from holdfast.reward.refresher import Refreshing
 from holdfast.reward.repeats import Repeats, as_before, asked_by, is_repeat, original_of, repeat_of, surest
-from holdfast.reward.training import Pair
 from holdfast.track.progress import Silent
 
 Prepared = tuple[PreferenceStore, Refreshing]

@@ -9,22 +9,10 @@ from toy_preferences import GOOD, labelled, number_of, reference_answers, toy_co
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import word_tokenizer
-from holdfast.preferences.types import Choice, Label, LabelledComparison, Provenance, Response
+from holdfast.preferences.comparison import Choice, Label, LabelledComparison, Provenance, Response
+from holdfast.preferences.pair import Pair, pairs_of, response_tokens
 from holdfast.reward.ensemble import Ensemble, Tokens
-from holdfast.reward.training import (
-    FitSettings,
-    Pair,
-    _accumulate,
-    ensemble_accuracy,
-    fit_ensemble,
-    labels_for,
-    opinion_margins,
-    pair_margins,
-    pairs_of,
-    raw_margins,
-    response_tokens,
-    unseen_by,
-)
+from holdfast.reward.training import FitSettings, _accumulate, ensemble_accuracy, fit_ensemble, labels_for, unseen_by
 from holdfast.track.progress import Silent
 from tiny_models import EOS
 
@@ -44,7 +32,7 @@ def test_a_separable_preference_is_learnt_and_members_differ(bootstrap: str) -> 
     accuracy = ensemble_accuracy(ensemble, new)
     assert accuracy is not None
     assert accuracy > 0.9
-    margins_KP = pair_margins(ensemble, new)
+    margins_KP = ensemble.margins(new)
     for a, b in ((0, 1), (1, 2), (0, 2)):
         assert float((margins_KP[a] - margins_KP[b]).abs().mean()) > 0.01
     # It is GOOD that they learnt: an answer with it scores higher than the same one without.
@@ -298,6 +286,6 @@ def test_a_flaw_is_in_the_loss() -> None:
 
 def test_margins_of_one_member_for_each_pair() -> None:
     ensemble, pairs = toy_ensemble(), toy_pairs(9)
-    margins_KP = raw_margins(ensemble, pairs)
+    margins_KP = ensemble.raw_margins(pairs)
     asked = [2, 0, 1] * 3
-    torch.testing.assert_close(opinion_margins(ensemble, pairs, asked), margins_KP[asked, list(range(9))])
+    torch.testing.assert_close(ensemble.opinion_margins(pairs, asked), margins_KP[asked, list(range(9))])

@@ -6,9 +6,9 @@ import torch
 
 from holdfast.config.schema import RewardConfig
 from holdfast.models.reward_model import RewardModel, trunk_of
-from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Provenance, Response
+from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.training import Pair
 from tiny_models import EOS, PAD, VOCABULARY, build
 
 GOOD = 9

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.rollout.batches import group_by_length, lay_out, micro_batches, pick_out, take_rows
+from holdfast.models.batches import group_by_length, lay_out, micro_batches, pick_out, take_rows
 
 PAD = 0
 PROMPTS = [[5, 6, 7], [8], [9, 10]]

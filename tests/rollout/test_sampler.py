@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.cores import CORES
+from holdfast.models.batches import take_rows
 from holdfast.models.policy import Policy
+from holdfast.parallel.cores import CORES
 from holdfast.rollout import sampler
-from holdfast.rollout.batches import take_rows
 from holdfast.rollout.sampler import Rollout, Sampling, sample
 from tiny_models import ARCHITECTURES, EOS, PAD, build, plain_logprobs, sequences, tiny_policy
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from holdfast.preferences.types import Message
+from holdfast.models.prompt import Message
 from holdfast.serving.app import LARGEST_BODY
 from reward_server import OWNER, TOKEN, Truth, serving_rewards
 

@@ -8,7 +8,7 @@ import torch
 from holdfast.guard.signals import SIGNALS
 from holdfast.serving.encoding import Asked
 from holdfast.serving.source import open_run
-from holdfast.serving.watching import STREAM, Rows, StreamWatch, WatchSettings
+from holdfast.serving.watch import STREAM, Rows, StreamWatch, WatchSettings
 from reward_server import OWNER, serving_rewards, texts_of
 
 SETTINGS = WatchSettings(window=32, baseline=8, recent=4, level=0.001)

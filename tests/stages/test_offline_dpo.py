@@ -11,8 +11,8 @@ import pytest
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Provenance, Response
 from holdfast.reward.repeats import repeat_of
 from holdfast.stages.dpo_run import clear_cut, newest
 from holdfast.stages.offline_dpo import OfflineDPO

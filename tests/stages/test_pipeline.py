@@ -11,8 +11,8 @@ import pytest
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.data.splits import is_heldout
 from holdfast.errors import HoldfastError
-from holdfast.preferences.splits import is_heldout
 from holdfast.preferences.store import PreferenceStore
 from holdfast.stages.dpo_run import KEPT
 from holdfast.stages.offline_dpo import OfflineDPO

@@ -14,7 +14,7 @@ import pytest
 
 import small_run
 from holdfast.cli.main import main
-from holdfast.preferences.types import Choice, Comparison
+from holdfast.preferences.comparison import Choice, Comparison
 from nostalgic import Nostalgic
 from small_run import events_of, rows_of
 

@@ -16,14 +16,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.models.batches import micro_batches
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
-from holdfast.ppo import response_values
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.repeats import is_repeat
-from holdfast.rollout.batches import micro_batches
 from holdfast.rollout.sampler import Rollout, Sampling, sample
+from holdfast.train.ppo import response_values
 from holdfast.worlds.concierge import Concierge
 from model_directories import MAKERS
 from small_run import events_of, rows_of

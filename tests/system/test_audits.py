@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import small_run
-from holdfast import auditing
-from holdfast.auditing import furthest
+from holdfast.guard import auditor
+from holdfast.guard.auditor import furthest
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.repeats import is_repeat, original_of
 from small_run import events_of
@@ -42,7 +42,7 @@ def test_or_those_in_which_the_policy_has_moved_furthest(tmp_path: Path, monkeyp
         opponents.append(opponent)
         return chosen
 
-    monkeypatch.setattr(auditing, "furthest", watched)
+    monkeypatch.setattr(auditor, "furthest", watched)
     audits = events_of(small_run.run(tmp_path, run__rounds="3", audit__pointed="moved"), "audit")
     assert all(audit["pointed_pairs"] >= 6 for audit in audits)
     assert len({id(opponent) for opponent in opponents}) == 2, "the reference at first, then the last good policy"

@@ -158,7 +158,7 @@ def unbroken_writes(tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 LABELLER = """
-from holdfast.preferences.types import Choice, Label
+from holdfast.preferences.comparison import Choice, Label
 
 
 class Judge:

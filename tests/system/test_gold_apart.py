@@ -17,8 +17,8 @@ import small_run
 from holdfast.cli import pipeline_session, session
 from holdfast.cli.main import main
 from holdfast.lab.observer import Gold, gold_of
+from holdfast.models.prompt import Prompt
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Prompt
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.protocol import World
 from small_run import differences, events_of, rows_of

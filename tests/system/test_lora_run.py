@@ -13,17 +13,17 @@ from transformers import AutoModelForCausalLM
 
 import nostalgic
 import small_run
-from holdfast.assembly import Assembly, assemble
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.config import load_config
-from holdfast.export import export_policy
-from holdfast.gathering import gather
+from holdfast.models.batches import take_rows
 from holdfast.models.policy import Policy
 from holdfast.models.weights import learning
-from holdfast.rollout.batches import take_rows
-from holdfast.rundir import RunDirectory
-from holdfast.starting import checkpoint_policy
+from holdfast.run.build import Assembly, assemble
+from holdfast.run.directory import RunDirectory
+from holdfast.run.export import export_policy
+from holdfast.run.inputs import gather
+from holdfast.run.origin import checkpoint_policy
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
 

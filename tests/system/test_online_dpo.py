@@ -10,7 +10,7 @@ from processes import Point, resume, run_until
 import nostalgic
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.restoring import differences as parts_that_differ
+from holdfast.run.restoring import differences as parts_that_differ
 from small_run import differences, events_of, result_of, rows_of
 
 DPO = {"run__optimiser": "dpo", "ppo__samples_per_prompt": "2", "ppo__batch": "8", "kl__beta": "0.1"}
@@ -46,6 +46,6 @@ def test_its_figures_are_written_and_the_margin_grows(tmp_path: Path) -> None:
 
 def test_a_killed_run_resumes_bit_for_bit(rolled_back: Path, tmp_path: Path) -> None:
     changes = {**DPO, **GUARD, "world__labeller": nostalgic.SPEC}
-    run = run_until(tmp_path, Point("holdfast.dpo:OnlineDPO.update", call=5), **changes)
+    run = run_until(tmp_path, Point("holdfast.train.dpo:OnlineDPO.update", call=5), **changes)
     resume(run)
     assert differences(result_of(run, LAST), result_of(rolled_back, LAST)) == []

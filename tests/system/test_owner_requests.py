@@ -7,14 +7,14 @@ import pytest
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
-from holdfast.collecting import Collecting
 from holdfast.errors import HoldfastError
-from holdfast.guarding import Guarding
-from holdfast.obeying import Obeying
-from holdfast.preferences.requests import RequestStore
+from holdfast.guard.review import Guarding
+from holdfast.people.requests import RequestStore
+from holdfast.preferences.collector import Collecting
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import read_run
 from holdfast.report.undone import undone
+from holdfast.run.owner import Obeying
 
 KEY = "concierge-3"
 
@@ -154,7 +154,7 @@ def test_a_rollback_that_cannot_be_is_refused_before_anything_has_moved(asked, g
 
 def test_a_rollback_that_is_not_what_the_checkpoint_holds_ends_the_run(asked, good_until_round_3, monkeypatch):
     """Half a rollback is never saved, nor taken for a request that was refused."""
-    monkeypatch.setattr("holdfast.restoring.differences", lambda before, now: ["policy"])
+    monkeypatch.setattr("holdfast.run.restoring.differences", lambda before, now: ["policy"])
     run = asked(("rollback", {"checkpoint": "round-0002"}), run__rounds="4", checkpoint__keep="3", code=2)
     assert settled(run)["rollback"] == ("asked", None)
     assert CheckpointStore(run / "checkpoints").names()[-1] == "round-0003"
@@ -243,7 +243,7 @@ def test_what_cannot_be_done_is_refused_and_the_run_goes_on(asked, request_, set
 
 
 def test_a_pause_outlasts_the_process_until_somebody_lets_it_go_on(asked, tmp_path, monkeypatch):
-    from holdfast.cli.watching import StopRequest
+    from holdfast.cli.terminal import StopRequest
 
     # Stopped while it is paused, as Ctrl-C would.
     looks = iter(range(10_000))

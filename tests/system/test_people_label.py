@@ -18,16 +18,16 @@ from holdfast.cli.main import main
 from holdfast.config import load_config
 from holdfast.config.schema import JudgeConfig, PeopleConfig, QualityConfig
 from holdfast.errors import HoldfastError, Interrupted
+from holdfast.people.accounts import AccountStore
+from holdfast.people.judge import JudgeLabeller, verdict_of
+from holdfast.people.queue import LabelQueue, Said
+from holdfast.people.requests import RequestStore
+from holdfast.people.team import TeamLabeller
+from holdfast.people.weights import read_quality
 from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
-from holdfast.preferences.accounts import AccountStore
-from holdfast.preferences.judge import JudgeLabeller, verdict_of
-from holdfast.preferences.people import TeamLabeller
-from holdfast.preferences.queue import LabelQueue, Said
-from holdfast.preferences.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.weighing import read_quality
 from holdfast.reward.repeats import is_repeat
-from holdfast.rundir import RunDirectory
+from holdfast.run.directory import RunDirectory
 from web_site import PASSWORD, QUICK
 
 BRIEF = {

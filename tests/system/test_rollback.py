@@ -16,12 +16,12 @@ import nostalgic
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
-from holdfast.loop import OnlineLoop
 from holdfast.preferences import LabelledComparison
 from holdfast.preferences.store import PreferenceStore
-from holdfast.restoring import differences as parts_that_differ
-from holdfast.restoring import roll_back
 from holdfast.reward.repeats import is_repeat
+from holdfast.run.loop import OnlineLoop
+from holdfast.run.restoring import differences as parts_that_differ
+from holdfast.run.restoring import roll_back
 from small_run import differences, events_of, result_of, rows_of
 
 GUARD = {
@@ -117,7 +117,7 @@ def test_no_label_is_lost(changes: dict[str, str], tmp_path: Path, monkeypatch: 
         before.update({item.comparison.id: item for item in loop.collecting.store.labelled()})
         return roll_back(loop, name)
 
-    monkeypatch.setattr("holdfast.acting.roll_back", watched)
+    monkeypatch.setattr("holdfast.run.acting.roll_back", watched)
     run = small_run.run(tmp_path, **changes)
     with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
         after = {item.comparison.id: item for item in store.labelled()}
@@ -143,10 +143,10 @@ def test_the_ledger_counts_what_was_spent_and_undone(rolled_back: Path) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        Point("holdfast.acting:roll_back"),
-        Point("holdfast.acting:roll_back", when="after"),
-        Point("holdfast.collecting:Collecting.collect_adversarial", when="after"),
-        Point("holdfast.overseeing:act", call=4, when="after"),
+        Point("holdfast.run.acting:roll_back"),
+        Point("holdfast.run.acting:roll_back", when="after"),
+        Point("holdfast.preferences.collector:Collecting.collect_adversarial", when="after"),
+        Point("holdfast.run.overseeing:act", call=4, when="after"),
         Point("holdfast.checkpoint.store:rename", about="round-0002"),
     ],
     ids=["before it", "after it", "adversarial examples labelled", "remedies done", "commit half done"],

@@ -18,19 +18,19 @@ import torch
 
 import nostalgic
 import small_run
-from holdfast import loop as looping
-from holdfast.acting import RUNGS
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
-from holdfast.collecting import Collecting
 from holdfast.guard.ladder import Action, Rung
-from holdfast.loop import OnlineLoop
 from holdfast.models.policy import Policy
-from holdfast.overseeing import watch_over
+from holdfast.preferences.collector import Collecting
+from holdfast.preferences.comparison import Choice, Comparison, Label
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Choice, Comparison, Label
-from holdfast.restoring import differences as parts_that_differ
 from holdfast.rollout.sampler import Rollout
+from holdfast.run import loop as looping
+from holdfast.run.acting import RUNGS
+from holdfast.run.loop import OnlineLoop
+from holdfast.run.overseeing import watch_over
+from holdfast.run.restoring import differences as parts_that_differ
 from small_run import events_of, rows_of
 
 ROUNDS, PER_ROUND, ADVERSARIAL = 5, 8, 16

@@ -19,12 +19,12 @@ import torch
 import small_run
 import vllm_stand_in
 from holdfast.cli.main import main
-from holdfast.loop import OnlineLoop, sampling_of
+from holdfast.models.batches import lay_out
 from holdfast.models.policy import Policy
-from holdfast.ppo import rollout_batches
-from holdfast.rollout.batches import lay_out
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rollout.served import SEEDS
+from holdfast.run.loop import OnlineLoop, sampling_of
+from holdfast.train.ppo import rollout_batches
 from vllm_stand_in import StandIn, draw_one, policy_in, serving
 
 TESTS = Path(vllm_stand_in.__file__).parent

@@ -75,7 +75,7 @@ def test_killed_then_one_process_then_two_again(strategy: str, alone: list[dict[
     """Round 2 loses a process, round 3 is one process's until it is told to stop, and two do the rest."""
     argv = small_run.run_arguments(tmp_path, **TEN_STEPS, processes__strategy=strategy)
     # Rounds have two steps: the third update is in the middle of round 2.
-    killed = Point("holdfast.ppo:PPO.learn", call=3)
+    killed = Point("holdfast.train.ppo:PPO.learn", call=3)
     first, second = processes.several(argv, tmp_path / "killed", killed)
     assert second.code == -signal.SIGKILL
     assert first.code == 2
@@ -84,7 +84,7 @@ def test_killed_then_one_process_then_two_again(strategy: str, alone: list[dict[
     assert "Another process of this run has ended, or kept this one waiting for more than 30 minutes" in first.printed
     assert f"`holdfast resume {run}`" in first.printed
     assert "Traceback" not in first.printed
-    stopped = Point("holdfast.ppo:PPO.learn", call=4, number=signal.SIGTERM)
+    stopped = Point("holdfast.train.ppo:PPO.learn", call=4, number=signal.SIGTERM)
     processes.resume(run, stopped, code=130)
     assert 2 < len(rows_of(run)) < 10
     ended = processes.several(["resume", str(run)], tmp_path / "resumed")
@@ -95,7 +95,7 @@ def test_killed_then_one_process_then_two_again(strategy: str, alone: list[dict[
 def test_one_that_does_not_answer_ends_the_run_and_waiting_for_people_does_not(tmp_path: Path) -> None:
     """The labeller takes longer than processes may keep each other waiting; then one of them falls silent."""
     changes = {"world__labeller": unhurried.SPEC, "processes__timeout_minutes": str(unhurried.SECONDS / 60 / 1.5)}
-    silent = Point("holdfast.ppo:PPO.learn", call=3, number=signal.SIGSTOP)
+    silent = Point("holdfast.train.ppo:PPO.learn", call=3, number=signal.SIGSTOP)
     first, _ = processes.several(small_run.run_arguments(tmp_path, **changes), tmp_path / "said", silent)
     assert first.code == 2
     assert "kept this one waiting for more than" in first.printed

@@ -15,17 +15,17 @@ import pytest
 import torch
 
 from holdfast.config.schema import KLConfig, PPOConfig, RewardConfig
-from holdfast.cores import CORES
 from holdfast.models.fast.decoding import Decoder
 from holdfast.models.fast.packing import Packed
 from holdfast.models.fast.trunk import FastTrunk
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.models.tiny import TinyShape, tiny_llama
-from holdfast.ppo import PPO, assign_credit, response_values
+from holdfast.parallel.cores import CORES
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.rewarding import Rewarding
+from holdfast.reward.scoring import Rewarding
 from holdfast.rollout.sampler import Rollout, Sampling, sample
+from holdfast.train.ppo import PPO, assign_credit, response_values
 from tiny_models import EOS, PAD, sequences
 from work_counter import WorkCounter
 

@@ -20,10 +20,10 @@ import servers
 import small_run
 import web_site
 from holdfast.config.schema import PeopleConfig
+from holdfast.people.queue import LabelQueue
 from holdfast.preferences.people_schema import remarks, submissions
-from holdfast.preferences.queue import LabelQueue
 from holdfast.preferences.store import PreferenceStore
-from holdfast.report.text import visible
+from holdfast.text import visible
 from holdfast.web.labelling import LONGEST_SHOWN
 from holdfast.web.security import cookie_name
 

@@ -10,7 +10,7 @@ import pytest
 import web_site
 from holdfast.cli.serve import server_config
 from holdfast.errors import HoldfastError
-from holdfast.preferences.accounts import INVITATION_SECONDS, SERVER, SESSION_SECONDS, AccountStore
+from holdfast.people.accounts import INVITATION_SECONDS, SERVER, SESSION_SECONDS, AccountStore
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import accounts, invitations, sessions
 from holdfast.web.security import HEADERS, cookie_name

@@ -6,7 +6,8 @@ import time
 import pytest
 
 import web_site
-from holdfast.preferences import Choice, Label, Message
+from holdfast.models.prompt import Message
+from holdfast.preferences import Choice, Label
 from holdfast.web.differences import MOST_PIECES, differences
 
 FRAGMENT = {"X-Fragment": "1"}

@@ -15,9 +15,9 @@ from sqlalchemy import func, select
 import served
 import web_site
 from holdfast.config.schema import PeopleConfig
+from holdfast.people.queue import LabelQueue
 from holdfast.preferences.people_schema import queue as queue_table
 from holdfast.preferences.people_schema import submissions
-from holdfast.preferences.queue import LabelQueue
 from holdfast.preferences.schema import labels
 from holdfast.preferences.store import PreferenceStore
 

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
-from holdfast.models.codec import plain_text
-from holdfast.preferences.types import Choice, Comparison, Message, Provenance, Response
+from holdfast.models.prompt import Message, plain_text
+from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
 from holdfast.worlds import everyday
 from holdfast.worlds.everyday import gold as gold_module
 from holdfast.worlds.everyday.gold import Opinion

@@ -11,7 +11,7 @@ from holdfast.config import load_config
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import word_tokenizer
-from holdfast.preferences.types import Choice, Comparison, Demonstration, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Demonstration, Provenance, Response
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.concierge.gold import gold_score
 from holdfast.worlds.flaws import FLAWS, MOST, Flaw, Taste, bonus_of, flaw_bonus

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.preferences.types import Choice, Comparison, Prompt, Provenance, Response
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
 from holdfast.worlds.labeller import SimulatedLabeller, uniform, win_probability
 from holdfast.worlds.protocol import LabellerSettings
 

@@ -6,14 +6,14 @@ import pytest
 
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
-from holdfast.preferences.types import Demonstration
+from holdfast.preferences.comparison import Demonstration
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.files import Files
 from holdfast.worlds.loading import load_class, load_task, load_world
 
 WORLD = """
 from holdfast.errors import HoldfastError
-from holdfast.preferences.types import Choice, Demonstration, Label
+from holdfast.preferences.comparison import Choice, Demonstration, Label
 
 class Mine:
     name = "mine"

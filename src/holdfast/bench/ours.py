@@ -15,22 +15,22 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from holdfast.assembly import build_ensemble
 from holdfast.bench.cases import SAMPLES, Algorithm, Critic
 from holdfast.bench.drivers.wire import Moment, Stopped, Wire, memory, now, report
 from holdfast.config import Config
-from holdfast.gathering import choose_threads, set_up_torch
-from holdfast.loop import sampling_of
+from holdfast.models.batches import MicroBatch
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
-from holdfast.ppo import PPO, Experience, assign_credit, response_values
 from holdfast.randomness import Streams
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.rewarding import Rewarding
-from holdfast.rollout.batches import MicroBatch
+from holdfast.reward.scoring import Rewarding
 from holdfast.rollout.sampler import Rollout, sample
+from holdfast.run.build import build_ensemble
+from holdfast.run.inputs import choose_threads, set_up_torch
+from holdfast.run.loop import sampling_of
+from holdfast.train.ppo import PPO, Experience, assign_credit, response_values
 
 # No token has this number, so an answer with it as its end never ends.
 NO_END = -1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.bench.scale_curves import Area, Curve, Found, shown
 from holdfast.bench.tables import show_table
-from holdfast.report.charts import ChartSpec, Series, grid
+from holdfast.charts.chart import ChartSpec, Series, grid
 
 SHOWN = 4  # sizes that fit into a table
 PANELS = {

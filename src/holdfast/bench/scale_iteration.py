@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 
-from holdfast.assembly import build_ensemble
 from holdfast.bench.ours import assembled
 from holdfast.bench.scale_child import Preparation
 from holdfast.config import Config
-from holdfast.gathering import set_up_torch
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import SPECIALS, TinyShape, tiny_llama, word_tokenizer
+from holdfast.run.build import build_ensemble
+from holdfast.run.inputs import set_up_torch
 
 VOCABULARY = 1024
 LAYERS = 4

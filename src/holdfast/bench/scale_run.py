@@ -15,19 +15,19 @@ from pathlib import Path
 
 import torch
 
-from holdfast.assembly import Assembly, assemble
 from holdfast.bench.scale_child import Once, Preparation, Stopwatch
 from holdfast.bench.scale_store import BATCH, answers, comparisons
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import load_config
-from holdfast.gathering import gather
 from holdfast.lab.observer import GoldObserver
-from holdfast.loop import Answer, OnlineLoop, Position
-from holdfast.preferences.types import Prompt
+from holdfast.models.prompt import Prompt
 from holdfast.report.page import write_report
 from holdfast.reward.ensemble import KEEP_ALL
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import Assembly, assemble
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import gather
+from holdfast.run.loop import Answer, OnlineLoop, Position
 from holdfast.track.progress import Silent
 from holdfast.track.registry import REGISTRY
 from holdfast.worlds.loading import load_task, load_world

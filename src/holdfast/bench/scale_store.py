@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.bench.scale_child import Once, Preparation, Stopwatch
-from holdfast.preferences.formats import read_preferences, write_preferences
+from holdfast.data.formats import read_preferences, write_preferences
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Choice, Comparison, Label, Provenance, Response
 
 if TYPE_CHECKING:
-    from holdfast.refreshing import Refreshing
+    from holdfast.reward.refresher import Refreshing
 
 PER_ROUND = 200
 BATCH = 1000  # comparisons or labels in one call
@@ -139,7 +139,7 @@ class Simulated:
 
 @contextmanager
 def ask(directory: Path, n: int) -> Preparation:
-    from holdfast.collecting import Collecting
+    from holdfast.preferences.collector import Collecting
 
     nothing: Any = None  # asking samples nothing
     rounds = itertools.count(-(-n // PER_ROUND))
@@ -161,8 +161,8 @@ def _refreshing(store: PreferenceStore) -> Refreshing:
     from holdfast.config.schema import RefreshConfig, RewardConfig
     from holdfast.models.codec import Codec
     from holdfast.models.tiny import word_tokenizer
-    from holdfast.refreshing import Refreshing
     from holdfast.reward.ensemble import Ensemble
+    from holdfast.reward.refresher import Refreshing
     from holdfast.track.progress import Silent
 
     nothing: Any = None

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.options import add_config_options, add_verb, config_of
 
 if TYPE_CHECKING:
-    from holdfast.best_of_n import Best, BestOfN
     from holdfast.config import Config
-    from holdfast.preferences.types import Prompt
+    from holdfast.models.prompt import Prompt
+    from holdfast.train.best_of_n import Best, BestOfN
 
 DETAILS = """\
 Answers the prompts of --prompts, or the world's held-out ones. `reward.aggregation` says how the members' opinions
@@ -43,7 +43,7 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.watching import StopRequest, Watch
+    from holdfast.cli.terminal import StopRequest, Watch
     from holdfast.errors import HoldfastError
     from holdfast.randomness import generator
 
@@ -65,15 +65,15 @@ def work(args: argparse.Namespace) -> int:
 
 def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt], Sequence[Prompt]]:
     """Everything loaded and checked: who chooses, the settings, prompts to answer and prompts to distil on."""
-    from holdfast.assembly import build_ensemble
-    from holdfast.best_of_n import BestOfN
+    from holdfast.data.formats import read_prompts
     from holdfast.errors import HoldfastError
-    from holdfast.gathering import gather
-    from holdfast.loop import sampling_of
     from holdfast.models.lora import adapted, lora_of
     from holdfast.models.policy import Policy
-    from holdfast.preferences.formats import read_prompts
     from holdfast.reward.ensemble import VersionStore, members_in
+    from holdfast.run.build import build_ensemble
+    from holdfast.run.inputs import gather
+    from holdfast.run.loop import sampling_of
+    from holdfast.train.best_of_n import BestOfN
     from holdfast.worlds.loading import load_task, load_world
 
     rewards = args.reward / "rewards" if (args.reward / "rewards").is_dir() else args.reward
@@ -106,9 +106,9 @@ def distil_into(
 ) -> int:
     from dataclasses import asdict
 
-    from holdfast.assembly import save_model
     from holdfast.models.lora import merged
-    from holdfast.stages.distilling import distil
+    from holdfast.run.build import save_model
+    from holdfast.stages.distillation import distil
 
     done = distil(chooser, prompts, config, watch)
     watch.finish()
@@ -125,8 +125,8 @@ def distil_into(
 
 def tell(best: Sequence[Best], args: argparse.Namespace) -> None:
     from holdfast.checkpoint.files import write_atomic
-    from holdfast.models.codec import plain_text
-    from holdfast.report.text import visible
+    from holdfast.models.prompt import plain_text
+    from holdfast.text import visible
 
     rows = [
         {

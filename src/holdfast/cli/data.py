@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.options import add_verb
 
 if TYPE_CHECKING:
-    from holdfast.preferences.checking import Summary
-    from holdfast.preferences.problems import Findings
-    from holdfast.preferences.splits import Lengths, Measure
+    from holdfast.data.check import Summary
+    from holdfast.data.problems import Findings
+    from holdfast.data.splits import Lengths, Measure
 
 DETAILS = """\
 FILE is a .jsonl, .parquet or (prompts) .txt file, a directory that datasets.save_to_disk wrote, or
@@ -54,8 +54,8 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.preferences.checking import DataCheck
-    from holdfast.preferences.problems import Findings
+    from holdfast.data.check import DataCheck
+    from holdfast.data.problems import Findings
 
     limits, measure = limits_of(args)
     findings = Findings(args.limit)
@@ -72,8 +72,8 @@ def work(args: argparse.Namespace) -> int:
 
 
 def limits_of(args: argparse.Namespace) -> tuple[Lengths, Measure]:
+    from holdfast.data.splits import Lengths, Measure
     from holdfast.errors import HoldfastError
-    from holdfast.preferences.splits import Lengths, Measure
 
     given = [getattr(args, name) for name in LIMITS]
     if any(value < 0 for value in given) or args.limit < 0:
@@ -90,7 +90,7 @@ def limits_of(args: argparse.Namespace) -> tuple[Lengths, Measure]:
 
 
 def as_json(summaries: Sequence[Summary], findings: Findings, limits: Lengths) -> dict[str, Any]:
-    from holdfast.preferences.checking import quantiles
+    from holdfast.data.check import quantiles
 
     return {
         "sources": [
@@ -114,7 +114,7 @@ def as_json(summaries: Sequence[Summary], findings: Findings, limits: Lengths) -
 
 
 def tell(summaries: Sequence[Summary], findings: Findings, limits: Lengths) -> None:
-    from holdfast.report.text import counted, visible
+    from holdfast.text import counted, visible
 
     for problem in findings.kept:
         print(visible(problem.shown()).replace("\n", " "))
@@ -145,7 +145,7 @@ def summary_rows(summaries: Sequence[Summary]) -> list[list[str]]:
 
 
 def length_rows(summaries: Sequence[Summary], unit: str) -> list[list[str]]:
-    from holdfast.preferences.checking import quantiles
+    from holdfast.data.check import quantiles
 
     rows = [[f"lengths in {unit}", "of", "min", "median", "90%", "99%", "max"]]
     for s in summaries:

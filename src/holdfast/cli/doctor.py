@@ -112,7 +112,7 @@ def run_directory(path: Path) -> list[Finding]:
     """Verify every checkpoint and reward version by its checksums."""
     from holdfast.checkpoint.store import CheckpointStore
     from holdfast.preferences.store import PreferenceStore
-    from holdfast.rundir import RunDirectory
+    from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(path)
     found = []

@@ -34,8 +34,8 @@ def add(verbs: Any) -> None:
 
 def work(args: argparse.Namespace) -> int:
     from holdfast.errors import HoldfastError
-    from holdfast.export import export_labels, export_policy
-    from holdfast.rundir import RunDirectory
+    from holdfast.run.directory import RunDirectory
+    from holdfast.run.export import export_labels, export_policy
 
     run = RunDirectory.open(args.run)
     if (args.out is None) == (args.labels is None):

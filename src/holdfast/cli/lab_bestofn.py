@@ -31,11 +31,11 @@ def add(actions: Any) -> None:
 
 def work(args: argparse.Namespace) -> int:
     from holdfast.errors import HoldfastError
-    from holdfast.gathering import choose_threads, set_up_torch
     from holdfast.lab.best_of_n import curves_of, draw_pool
     from holdfast.lab.observer import gold_of
     from holdfast.models.load import load_causal_lm
-    from holdfast.rundir import RunDirectory
+    from holdfast.run.directory import RunDirectory
+    from holdfast.run.inputs import choose_threads, set_up_torch
     from holdfast.worlds.loading import load_world
 
     run = RunDirectory.open(args.run)
@@ -62,9 +62,9 @@ def tell(curves: dict[str, Any], args: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from holdfast.bench.tables import show_table
+    from holdfast.charts.chart import grid
     from holdfast.checkpoint.files import write_atomic
     from holdfast.lab.best_of_n import charts, fit_curve, table
-    from holdfast.report.charts import grid
 
     fits = {name: fit_curve(points) for name, points in curves.items()}
     document = {

@@ -12,17 +12,17 @@ from rich.console import Console
 from holdfast.bench.tables import show_table
 from holdfast.checkpoint.lock import RunLock
 from holdfast.cli.session import PIPELINE, check_name, free_name, tell_notes
-from holdfast.cli.watching import StopRequest, Watch
+from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import Config
+from holdfast.data.splits import Lengths
 from holdfast.errors import Interrupted
-from holdfast.gathering import gather
 from holdfast.lab.observer import GoldObserver, gold_of, scores_of
-from holdfast.loop import Answer, Observer
-from holdfast.preferences.splits import Lengths
-from holdfast.preferences.types import Prompt
+from holdfast.models.prompt import Prompt
 from holdfast.report.page import write_report
 from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
-from holdfast.rundir import RunDirectory, refuse_occupied
+from holdfast.run.directory import RunDirectory, refuse_occupied
+from holdfast.run.inputs import gather
+from holdfast.run.loop import Answer, Observer
 from holdfast.stages.pipeline import Pipeline, check_pipeline
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task, World

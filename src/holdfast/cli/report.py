@@ -19,7 +19,7 @@ def add(verbs: Any) -> None:
 def work(args: argparse.Namespace) -> int:
     from holdfast.report.page import write_report
     from holdfast.report.pipeline_page import is_pipeline, write_pipeline_report
-    from holdfast.rundir import RunDirectory
+    from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run).path
     print(write_pipeline_report(run, args.out) if is_pipeline(run) else write_report(run, args.out))

@@ -23,7 +23,7 @@ def add(verbs: Any) -> None:
 def work(args: argparse.Namespace) -> int:
     from holdfast.cli.pipeline_session import resume_pipeline
     from holdfast.cli.session import PIPELINE, resume_run
-    from holdfast.rundir import RunDirectory
+    from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run)
     again = resume_pipeline if run.manifest().get("stage") == PIPELINE else resume_run

@@ -24,13 +24,13 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.assembly import assemble
     from holdfast.cli.session import tell_notes
-    from holdfast.cli.watching import StopRequest, Watch
+    from holdfast.cli.terminal import StopRequest, Watch
     from holdfast.errors import HoldfastError
-    from holdfast.gathering import gather
     from holdfast.reward.ensemble import VersionStore
-    from holdfast.rundir import RunDirectory
+    from holdfast.run.build import assemble
+    from holdfast.run.directory import RunDirectory
+    from holdfast.run.inputs import gather
     from holdfast.worlds.loading import load_task, load_world
 
     config = config_of(args, "sft.epochs=0")

@@ -10,8 +10,8 @@ from holdfast.cli.options import add_verb
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.store import CheckpointStore
-    from holdfast.preferences.requests import Action
-    from holdfast.rundir import RunDirectory
+    from holdfast.people.requests import Action
+    from holdfast.run.directory import RunDirectory
 
 DETAILS = """\
 Policy, critic, optimisers, schedules, KL control and ensemble go back together; no label is lost, and the KL ledger
@@ -42,7 +42,7 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.checkpoint.store import CheckpointStore
     from holdfast.errors import HoldfastError
     from holdfast.reward.ensemble import VersionStore
-    from holdfast.rundir import RunDirectory
+    from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run)
     if stage := run.manifest().get("stage"):
@@ -72,7 +72,7 @@ def ask(run: RunDirectory, action: Action, arguments: dict[str, object], reason:
     from uuid import uuid4
 
     from holdfast.checkpoint.lock import is_locked
-    from holdfast.preferences.requests import RequestStore
+    from holdfast.people.requests import RequestStore
     from holdfast.preferences.store import PreferenceStore
 
     with PreferenceStore.open(run.database_url(run.config())) as store:

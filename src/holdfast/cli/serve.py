@@ -34,7 +34,7 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.rundir import RunDirectory
+    from holdfast.run.directory import RunDirectory
     from holdfast.web.site import open_site
 
     if not 0 <= args.port < 65536:
@@ -64,7 +64,7 @@ def listen(args: argparse.Namespace, site: Any) -> int:
     """Bind first, so that a port that is taken is said in a sentence, then serve until told to end."""
     import uvicorn
 
-    from holdfast.preferences.accounts import SERVER
+    from holdfast.people.accounts import SERVER
     from holdfast.web.app import create_app
 
     try:

@@ -84,8 +84,8 @@ def work(args: argparse.Namespace) -> int:
 
 def settings_of(args: argparse.Namespace) -> tuple[Any, Any]:
     """Limits and the watch's settings, checked."""
-    from holdfast.serving.batching import Limits
-    from holdfast.serving.watching import WatchSettings
+    from holdfast.serving.queue import Limits
+    from holdfast.serving.watch import WatchSettings
 
     for name, least in (("wait_ms", 0), ("batch", 1), ("queue", 1), ("window", 2), ("follow", 0)):
         if not getattr(args, name) >= least:

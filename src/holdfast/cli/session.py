@@ -15,29 +15,29 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.assembly import assemble, build_ensemble
 from holdfast.bench.measure import peak_memory
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.cli.watching import StopRequest, Watch
+from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
 from holdfast.errors import HoldfastError, Interrupted
-from holdfast.following import agreed, follow, join_processes
-from holdfast.gathering import Ingredients, check_server, gather
 from holdfast.guard.lines import interval, share
-from holdfast.guarding import KINDS
+from holdfast.guard.review import KINDS
 from holdfast.lab.observer import GoldObserver, gold_of
-from holdfast.loop import Observer
-from holdfast.processes import PROCESSES, world_size
+from holdfast.parallel.processes import PROCESSES, world_size
 from holdfast.report.data import read_run
 from holdfast.report.page import write_report
 from holdfast.report.rounds import Summary, summary
-from holdfast.report.text import counted, visible
 from holdfast.report.undone import kept_curve, kept_gold
 from holdfast.reward.ensemble import VersionStore
-from holdfast.rundir import RunDirectory, refuse_occupied
+from holdfast.run.build import assemble, build_ensemble
+from holdfast.run.directory import RunDirectory, refuse_occupied
+from holdfast.run.follower import agreed, follow, join_processes
+from holdfast.run.inputs import Ingredients, check_server, gather
+from holdfast.run.loop import Observer
 from holdfast.stages.dpo_run import assemble_dpo, check_dpo
+from holdfast.text import counted, visible
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task, World
 

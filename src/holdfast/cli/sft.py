@@ -22,13 +22,13 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.assembly import imitator, save_model, take_in
     from holdfast.cli.session import tell_notes
-    from holdfast.cli.watching import StopRequest, Watch
+    from holdfast.cli.terminal import StopRequest, Watch
     from holdfast.errors import HoldfastError
-    from holdfast.gathering import gather
     from holdfast.randomness import generator
-    from holdfast.sft import fine_tune
+    from holdfast.run.build import imitator, save_model, take_in
+    from holdfast.run.inputs import gather
+    from holdfast.train.sft import fine_tune
     from holdfast.worlds.loading import load_task, load_world
 
     config = config_of(args)

@@ -13,9 +13,9 @@ from typing import Literal
 
 import torch
 
+from holdfast.algorithms.calibration import Bin, brier, ece, reliability
 from holdfast.control.state import JSON
 from holdfast.guard.distributions import normal_tail, student_quantile
-from holdfast.reward.calibration import Bin, brier, ece, reliability
 
 # What a pair is: the policy's answer beside the reference's, or the anchor's, which is the last good policy, as they
 # come; pointed: beside the anchor's, where of several pairs it should tell most (`audit.pointed`).

@@ -18,18 +18,18 @@ from torch import Tensor
 
 from holdfast.algorithms.best_of_n import best_of_n_estimate, best_of_n_kl
 from holdfast.algorithms.overoptimisation import FormFit, fit_form
-from holdfast.assembly import build_ensemble
-from holdfast.best_of_n import BestOfN
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.observer import Gold, scores_of
-from holdfast.loop import Answer, sampling_of
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
-from holdfast.preferences.types import Prompt
+from holdfast.models.prompt import Prompt
 from holdfast.randomness import generator
-from holdfast.report.charts import ChartSpec, Series
 from holdfast.reward.aggregate import Aggregation, aggregate
 from holdfast.reward.ensemble import VersionStore
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import build_ensemble
+from holdfast.run.directory import RunDirectory
+from holdfast.run.loop import Answer, sampling_of
+from holdfast.train.best_of_n import BestOfN
 
 COLOURS = (1, 0, 2, 3)
 NS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError, first_line
-from holdfast.lab.running import Outcome, read_ended
+from holdfast.lab.runner import Outcome, read_ended
 from holdfast.lab.trial import Job, ended
 from holdfast.lab.worker import Sign, look_around, order_of, tidy_up, unpack, versions, work_on
 

@@ -11,11 +11,11 @@ from holdfast.checkpoint.files import write_json_atomic
 from holdfast.checkpoint.lock import RunLock
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
-from holdfast.gathering import gather
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.lab.references import shared_reference
 from holdfast.report.data import read_run
-from holdfast.rundir import RunDirectory
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import gather
 from holdfast.stages.dpo_run import assemble_dpo
 from holdfast.track.progress import Silent
 from holdfast.track.sinks import read_rows

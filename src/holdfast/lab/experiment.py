@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from holdfast.charts.chart import ChartSpec
 from holdfast.checkpoint.files import write_atomic
 from holdfast.config import Config, config_from, config_toml, load_config
 from holdfast.errors import HoldfastError
-from holdfast.lab.edited import files_of
-from holdfast.lab.mislabelling import HONEST
+from holdfast.lab.classes import files_of
+from holdfast.lab.mislabels import HONEST
 from holdfast.lab.trial import Job, Trial
-from holdfast.report.charts import ChartSpec
 
 Result = dict[str, Any]
 

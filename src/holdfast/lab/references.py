@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast.assembly import prepare_reference
 from holdfast.config import Config
-from holdfast.gathering import gather
-from holdfast.models.codec import plain_text
-from holdfast.rundir import RunDirectory, write_model_directory
+from holdfast.models.directory import write_model_directory
+from holdfast.models.prompt import plain_text
+from holdfast.run.build import prepare_reference
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import gather
 from holdfast.track.progress import Silent
 from holdfast.track.tracker import Tracker
 from holdfast.worlds.protocol import Task

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from holdfast import __version__
+from holdfast.charts.chart import ChartSpec, grid
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
 from holdfast.lab.experiment import Arm, Cell, Experiment, Plan, Result, Results
 from holdfast.lab.observer import gold_of
-from holdfast.lab.running import Desk, OwnProcess, attempt_trials
+from holdfast.lab.runner import Desk, OwnProcess, attempt_trials
 from holdfast.lab.trial import Trial, summary
-from holdfast.preferences.types import PatientLabeller
-from holdfast.report.charts import ChartSpec, grid
+from holdfast.preferences.comparison import PatientLabeller
 from holdfast.worlds.loading import load_flaw, load_task, load_world
 
 # Everything small, to see whether an experiment works at all; its figures mean nothing.

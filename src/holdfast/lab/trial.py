@@ -14,24 +14,24 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from holdfast.assembly import assemble
 from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config, load_config
 from holdfast.errors import HoldfastError
-from holdfast.gathering import Ingredients, gather
-from holdfast.lab.asking import liked
-from holdfast.lab.beginnings import copy_beginning, is_shared, shared_beginning
-from holdfast.lab.judging import judge_refreshes
-from holdfast.lab.mislabelling import HONEST, mislabelled
+from holdfast.lab.beginning import copy_beginning, is_shared, shared_beginning
+from holdfast.lab.mislabels import HONEST, mislabelled
 from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, answers_by_round, gold_of
+from holdfast.lab.poll import liked
 from holdfast.lab.references import copy_reference, shared_reference
+from holdfast.lab.versions import judge_refreshes
+from holdfast.preferences.comparison import PatientLabeller
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import PatientLabeller
 from holdfast.report.data import EventRow, read_run
 from holdfast.reward.repeats import is_repeat
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import assemble
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import Ingredients, gather
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task

@@ -20,7 +20,7 @@ from typing import Any
 from holdfast import __version__
 from holdfast.checkpoint.lock import LOCK_FILE, RunLock
 from holdfast.errors import HoldfastError
-from holdfast.lab.running import failure_of
+from holdfast.lab.runner import failure_of
 from holdfast.lab.trial import Job, run_trial
 
 

@@ -7,23 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import HoldfastError, first_line
-from holdfast.preferences.types import Message, Prompt
+from holdfast.models.prompt import Prompt, messages_of, plain_text
 
 # Prompts whose tokens are kept.
 MOST_KEPT = 1 << 12
-
-
-def messages_of(prompt: Prompt) -> list[dict[str, str]]:
-    """A prompt as the list of messages a chat template takes."""
-    turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
-    return [{"role": m.role, "content": m.content} for m in turns]
-
-
-def plain_text(prompt: Prompt) -> str:
-    """A prompt as one text, for tokenizers without a chat template and for people."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{m.role}: {m.content}" for m in prompt)
 
 
 class Codec:

@@ -9,9 +9,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from holdfast.cores import CORES
 from holdfast.models.sharding import is_dealt
-from holdfast.processes import PROCESSES
+from holdfast.parallel.cores import CORES
+from holdfast.parallel.processes import PROCESSES
 
 Batch = TypeVar("Batch")
 Told = TypeVar("Told")

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from holdfast.algorithms.logprobs import token_logprobs
 from holdfast.errors import HoldfastError
+from holdfast.models.batches import MicroBatch
 from holdfast.models.fast.blocks import TokenLogProbs
 from holdfast.models.fast.products import MOST_WEIGHTS, Products, ProductsOf
 from holdfast.models.fast.trunk import FastTrunk
-from holdfast.rollout.batches import MicroBatch
 
 
 class ValueHead(nn.Module):

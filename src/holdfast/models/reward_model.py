@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from holdfast.models.batches import MicroBatch
 from holdfast.models.fast.trunk import FastTrunk
 from holdfast.models.policy import ValueHead, allow_checkpointing, checkpointed, turn_off_dropout
-from holdfast.rollout.batches import MicroBatch
 
 Pooling = Literal["last", "mean"]
 

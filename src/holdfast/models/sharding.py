@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from holdfast.errors import HoldfastError
 from holdfast.models.policy import Outputs
 from holdfast.models.weights import load_moving_weights, moving_weights
-from holdfast.processes import PROCESSES
+from holdfast.parallel.processes import PROCESSES
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -4,15 +4,14 @@ Storage (`store`), file formats (`formats`) and the choice of pairs (`selection`
 Only the types are imported with it, so that naming a `Comparison` does not load a database or torch.
 """
 
-from holdfast.preferences.types import (
+from holdfast.models.prompt import Message, Prompt
+from holdfast.preferences.comparison import (
     Choice,
     Comparison,
     Demonstration,
     Label,
     LabelledComparison,
     Labeller,
-    Message,
-    Prompt,
     Provenance,
     Response,
 )

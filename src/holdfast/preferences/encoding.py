@@ -7,7 +7,8 @@ import json
 import re
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences.types import Prompt, Response
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.comparison import Response
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -25,8 +25,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
+from holdfast.models.prompt import Message, Prompt
 from holdfast.preferences.encoding import json_text, prompt_json
-from holdfast.preferences.types import Message, Prompt
 
 APPLICATION = "holdfast-preferences"
 SCHEMA_VERSION = 2

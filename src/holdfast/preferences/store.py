@@ -18,13 +18,13 @@ from typing import Any, Self
 from sqlalchemy import Connection, distinct, exists, func, insert, select
 
 from holdfast.errors import HoldfastError
-from holdfast.garbage import collection_paused
-from holdfast.preferences import reading
+from holdfast.parallel.garbage import collection_paused
+from holdfast.preferences import records
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Response
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
-from holdfast.preferences.reading import Decoder, FirstAnswer, select_in
+from holdfast.preferences.records import Decoder, FirstAnswer, select_in
 from holdfast.preferences.schema import NAME_LENGTH, WITHDRAWN, comparisons, labels, responses
-from holdfast.preferences.types import Choice, Comparison, Label, LabelledComparison, Response
 
 
 @dataclass(frozen=True)
@@ -135,23 +135,23 @@ class PreferenceStore:
         while not done:
             with self._database.read() as connection:
                 # Pinned first, so that every page is of the same set of labels.
-                watermark = reading.watermark(connection) if watermark is None else watermark
-                answers, done = reading.answers_after(connection, after, watermark)
+                watermark = records.watermark(connection) if watermark is None else watermark
+                answers, done = records.answers_after(connection, after, watermark)
                 if not answers:
                     return
                 first, after = next(iter(answers)), next(reversed(answers))
-                found = connection.execute(reading.between(first, after, watermark, up_to_round)).all()
-            yield from reading.with_answers(iter(found), answers, decoder, self.weights)
+                found = connection.execute(records.between(first, after, watermark, up_to_round)).all()
+            yield from records.with_answers(iter(found), answers, decoder, self.weights)
 
     def labelled_among(self, comparison_ids: Sequence[str], watermark: int | None = None) -> list[LabelledComparison]:
         """Those of these comparisons that are answered, in order of id; the rest of the store is not looked at."""
         keys = sorted(set(comparison_ids))
         with self._database.read() as connection:
-            last = reading.watermark(connection) if watermark is None else watermark
-            answers = reading.answers_to(connection, keys, last)
+            last = records.watermark(connection) if watermark is None else watermark
+            answers = records.answers_to(connection, keys, last)
             answered = [key for key in keys if key in answers]
-            rows = select_in(connection, reading.comparison_query(), comparisons.c.id, answered)
-            return list(reading.with_answers(rows, answers, Decoder(), self.weights))
+            rows = select_in(connection, records.comparison_query(), comparisons.c.id, answered)
+            return list(records.with_answers(rows, answers, Decoder(), self.weights))
 
     def ids_with(self, prefix: str, limit: int) -> list[str]:
         """The first ids that begin with a text, in order."""
@@ -163,12 +163,12 @@ class PreferenceStore:
     def answered(self, comparison_ids: Sequence[str]) -> set[str]:
         """Which of these comparisons somebody has answered."""
         with self._database.read() as connection:
-            return reading.answered_among(connection, comparison_ids)
+            return records.answered_among(connection, comparison_ids)
 
     def first_answers(self, after: int, up_to: int) -> list[FirstAnswer]:
         """First answers whose sequence number is after one and not after another: the next of them, none at the end."""
         with self._database.read() as connection:
-            return reading.first_answers(connection, after, up_to)
+            return records.first_answers(connection, after, up_to)
 
     def unlabelled(
         self, up_to_round: int | None = None, labeller: str | None = None, limit: int | None = None
@@ -178,7 +178,7 @@ class PreferenceStore:
         if labeller is not None:
             _check_name("labeller", labeller, NAME_LENGTH)
             answer = answer.where(labels.c.labeller == labeller)
-        query = reading.comparison_query(up_to_round).where(~answer).limit(limit)
+        query = records.comparison_query(up_to_round).where(~answer).limit(limit)
         decoder = Decoder()
         with self._database.read() as connection:
             return [decoder.comparison(row) for row in connection.execute(query)]
@@ -186,7 +186,7 @@ class PreferenceStore:
     def watermark(self, up_to_round: int | None = None) -> int:
         """The sequence number of the newest label (of comparisons up to a round), 0 if there is none."""
         with self._database.read() as connection:
-            return reading.watermark(connection, up_to_round)
+            return records.watermark(connection, up_to_round)
 
     def counts(self) -> StoreCounts:
         """How many comparisons, answered comparisons and labels there are, in total and per round."""

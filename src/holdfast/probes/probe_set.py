@@ -20,7 +20,8 @@ import torch
 from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
-from holdfast.preferences.types import Demonstration, LabelledComparison, Prompt
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.comparison import Demonstration, LabelledComparison
 from holdfast.randomness import generator
 
 FIXED = ("chosen", "rejected", "chosen_varied", "rejected_varied", "other", "permuted", "random")

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from holdfast.algorithms.logprobs import entropy_from_logits
+from holdfast.models.batches import MicroBatch, micro_batches
 from holdfast.models.policy import Policy
 from holdfast.probes.probe_set import ProbeSet
-from holdfast.rollout.batches import MicroBatch, micro_batches
 from holdfast.rollout.likelihood import answer_logprobs
 
 # Positions whose distributions are held at once: a large vocabulary needs much room.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.garbage import collection_paused
+from holdfast.parallel.garbage import collection_paused
 from holdfast.report.metrics import MetricTable, as_number
 
 JsonRow = dict[str, object]

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.charts.axes import format_setting, format_value
 from holdfast.guard import lines
-from holdfast.report.axes import format_setting, format_value
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.metrics import as_number
 from holdfast.report.rounds import sentence
-from holdfast.report.text import counted
+from holdfast.text import counted
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, pvariance
 
+from holdfast.charts.axes import format_value
+from holdfast.charts.spec import ChartSpec, Series
 from holdfast.guard.lines import Against, rate_of
-from holdfast.report.axes import format_value
-from holdfast.report.chart_spec import ChartSpec, Series
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.metrics import as_number
-from holdfast.report.text import counted
+from holdfast.text import counted
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
 SIGNALS = "signal/"

@@ -9,18 +9,18 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+from holdfast.charts.axes import format_value
+from holdfast.charts.chart import line_chart
+from holdfast.charts.layers import MOST_ROUNDS
+from holdfast.charts.style import CHART_STYLE
 from holdfast.checkpoint.files import write_atomic
 from holdfast.report import events, rounds, samples, undone, words
-from holdfast.report.axes import format_value
-from holdfast.report.chart_layers import MOST_ROUNDS
-from holdfast.report.charts import line_chart
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.metrics import as_number
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
-from holdfast.report.style import CHART_STYLE
 from holdfast.report.template import PAGE
-from holdfast.report.text import clip, visible
+from holdfast.text import clip, visible
 
 CONFIG_LIMIT = 100_000
 MOST_MAIN_EVENTS = 60

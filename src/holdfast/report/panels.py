@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from holdfast.report import axes
-from holdfast.report.chart_layers import gutter_width
-from holdfast.report.chart_spec import Band, ChartSpec, Marker, Series, Span
+from holdfast.charts import axes
+from holdfast.charts.layers import gutter_width
+from holdfast.charts.spec import Band, ChartSpec, Marker, Series, Span
 from holdfast.report.data import RunData
 from holdfast.report.events import is_refused, joined_version, refresh_events, refused_events
 from holdfast.report.guard_panels import audit_charts, on_steps, signal_charts

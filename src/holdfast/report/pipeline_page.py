@@ -10,15 +10,15 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from holdfast.charts.chart import line_chart
+from holdfast.charts.spec import ChartSpec, Series
+from holdfast.charts.style import CHART_STYLE
 from holdfast.checkpoint.files import write_atomic
-from holdfast.report.chart_spec import ChartSpec, Series
-from holdfast.report.charts import line_chart
 from holdfast.report.data import ProbeRow, read_run
 from holdfast.report.page import asset, content_policy
 from holdfast.report.pipeline_template import PIPELINE_PAGE
 from holdfast.report.probe_panels import TITLES, Dynamics, dynamics, side_by_side
-from holdfast.report.style import CHART_STYLE
-from holdfast.report.text import visible
+from holdfast.text import visible
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.report.chart_spec import ChartSpec, Marker, Series
+from holdfast.charts.spec import ChartSpec, Marker, Series
 from holdfast.report.data import ProbeRow
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)

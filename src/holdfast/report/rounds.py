@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from holdfast.charts.layers import px
 from holdfast.guard import lines
 from holdfast.guard.lines import Rate, rate_of
-from holdfast.report.chart_layers import px
 from holdfast.report.data import EventRow, RunData
-from holdfast.report.text import counted, listed
 from holdfast.report.undone import Undone, rollbacks, undone
+from holdfast.text import counted, listed
 
 GUARD_EVENTS = frozenset({"audit", "verdict", "action", "advice", "rollback", "stopped"})
 LEVELS = ("healthy", "watch", "hacking")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.report.axes import format_value
+from holdfast.charts.axes import format_value
 from holdfast.report.data import RunData, SampleRow
-from holdfast.report.text import clip
 from holdfast.report.undone import undone
+from holdfast.text import clip
 
 MOST_PROMPTS = 24
 MOST_MOMENTS = 16

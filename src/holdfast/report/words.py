@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
+from holdfast.charts.axes import format_setting, format_value
 from holdfast.guard import lines
-from holdfast.report.axes import format_setting, format_value
 from holdfast.report.data import RunData
 from holdfast.report.events import is_refused, joined_version, refresh_events, refused_events
 from holdfast.report.rounds import Summary, summary
-from holdfast.report.text import counted
 from holdfast.report.undone import Curve, kept_curve, kept_gold, undone
+from holdfast.text import counted
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,14 @@ from torch import Tensor
 from holdfast.checkpoint.files import JSON, read_json
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
+from holdfast.models.batches import MicroBatch, micro_batches
 from holdfast.models.reward_model import RewardModel
 from holdfast.models.sharding import is_sharded, put_state, whole, whole_state
 from holdfast.models.weights import base_fingerprint
-from holdfast.processes import PROCESSES
-from holdfast.rollout.batches import MicroBatch, micro_batches
+from holdfast.parallel.cores import CORES
+from holdfast.parallel.processes import PROCESSES
+from holdfast.preferences.pair import Pair
 
 Tokens = Sequence[Sequence[int]]
 
@@ -120,6 +121,33 @@ class Ensemble:
             scores_1B, _ = self._score(*theirs, models=[self.members[k]])
             raw_B[rows] = self._with_bonus(scores_1B, *theirs)[0]
         return raw_B
+
+    def claims(self, pairs: Sequence[Pair]) -> Tensor:
+        """claim_P: the probability that people prefer the first side, sigma(mean over members of the raw difference).
+
+        Raw scores are Bradley-Terry log-odds; standardised ones are not.
+        """
+        if not pairs:
+            return torch.zeros(0)
+        return torch.sigmoid(self.raw_margins(pairs).mean(0))
+
+    def raw_margins(self, pairs: Sequence[Pair]) -> Tensor:
+        """margins_KP: each member's raw score of the first side less that of the second, in log-odds."""
+        prompts = [p.prompt for p in pairs]
+        a_KP = self.raw_scores(prompts, [p.a for p in pairs])
+        return a_KP - self.raw_scores(prompts, [p.b for p in pairs])
+
+    def margins(self, pairs: Sequence[Pair]) -> Tensor:
+        """margins_KP: each member's standardised score of the first side less that of the second."""
+        prompts = [p.prompt for p in pairs]
+        a_KP = self.scores(prompts, [p.a for p in pairs])
+        return a_KP - self.scores(prompts, [p.b for p in pairs])
+
+    def opinion_margins(self, pairs: Sequence[Pair], asked: Sequence[int]) -> Tensor:
+        """margins_P: the raw difference, in log-odds, by one member for each pair, the one who is asked."""
+        prompts = [p.prompt for p in pairs]
+        a_P = self.opinions(prompts, [p.a for p in pairs], asked)
+        return a_P - self.opinions(prompts, [p.b for p in pairs], asked)
 
     def added(self, prompts: Tokens, responses: Tokens) -> Tensor | None:
         """What a planted flaw adds to every member's raw score of these answers; None where there is none."""

@@ -38,8 +38,8 @@ from dataclasses import dataclass
 
 import torch
 
+from holdfast.algorithms.calibration import brier, ece
 from holdfast.config.schema import GateConfig
-from holdfast.reward.calibration import brier, ece
 from holdfast.reward.evidence import (
     Change,
     Check,

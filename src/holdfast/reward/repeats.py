@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from holdfast.preferences.types import Comparison
-from holdfast.reward.training import Pair
+from holdfast.preferences.comparison import Comparison
+from holdfast.preferences.pair import Pair
 
 _AGAIN = "/again-r"
 

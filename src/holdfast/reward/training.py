@@ -5,7 +5,7 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -16,39 +16,18 @@ from holdfast.algorithms.bradley_terry import bradley_terry_loss, pair_accuracy
 from holdfast.algorithms.finite import all_finite
 from holdfast.config.schema import RewardConfig
 from holdfast.control.schedule import RefreshSchedule
-from holdfast.cores import CORES
 from holdfast.errors import HoldfastError, MetByAll
-from holdfast.models.codec import Codec
+from holdfast.models.batches import deal_by_length, group_by_work, take_rows
 from holdfast.models.gradients import accumulate
 from holdfast.models.reward_model import RewardModel
 from holdfast.models.sharding import is_sharded, plain
 from holdfast.models.weights import learning
-from holdfast.preferences.types import LabelledComparison, Prompt, Response
-from holdfast.processes import PROCESSES
+from holdfast.parallel.cores import CORES
+from holdfast.parallel.processes import PROCESSES
+from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.replay import FOLDS, fold_of, half_of
-from holdfast.rollout.batches import deal_by_length, group_by_work, take_rows
 from holdfast.track.progress import Progress
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A labelled comparison as tokens; `share_a` is the share of labellers who preferred the first side.
-
-    `key` is the comparison's id, by which members share the labels out; `weight` is how much it counts.
-    """
-
-    prompt: list[int]
-    a: list[int]
-    b: list[int]
-    share_a: float
-    round: int
-    key: str = ""
-    weight: float = 1.0
-
-    @property
-    def tokens(self) -> int:
-        return 2 * (len(self.prompt) + max(len(self.a), len(self.b)))
 
 
 @dataclass(frozen=True)
@@ -67,36 +46,6 @@ class FitSettings:
     epochs: int
     lr: float
     warmup_steps: int
-
-
-def response_tokens(codec: Codec, response: Response) -> list[int]:
-    """The exact tokens where a model of ours sampled the answer; otherwise the text, encoded."""
-    if response.token_ids:
-        return list(response.token_ids)
-    ids = codec.encode_response(response.text)
-    return ids if response.finished else ids[:-1]
-
-
-def pairs_of(codec: Codec, labelled: Iterable[LabelledComparison]) -> list[Pair]:
-    prompts: dict[Prompt, list[int]] = {}  # each is asked about again and again, and encoded once
-
-    def encoded(prompt: Prompt) -> list[int]:
-        if prompt not in prompts:
-            prompts[prompt] = codec.encode_prompt(prompt)
-        return prompts[prompt]
-
-    return [
-        Pair(
-            prompt=encoded(item.comparison.prompt),
-            a=response_tokens(codec, item.comparison.a),
-            b=response_tokens(codec, item.comparison.b),
-            share_a=item.share_a,
-            round=item.comparison.round,
-            key=item.comparison.id,
-            weight=item.weight,
-        )
-        for item in labelled
-    ]
 
 
 def fit_ensemble(
@@ -298,32 +247,11 @@ def _accumulate(
     return loss, accuracy
 
 
-def raw_margins(ensemble: Ensemble, pairs: Sequence[Pair]) -> torch.Tensor:
-    """margins_KP: each member's raw score of the first side less that of the second, in log-odds."""
-    prompts = [p.prompt for p in pairs]
-    a_KP = ensemble.raw_scores(prompts, [p.a for p in pairs])
-    return a_KP - ensemble.raw_scores(prompts, [p.b for p in pairs])
-
-
-def opinion_margins(ensemble: Ensemble, pairs: Sequence[Pair], asked: Sequence[int]) -> torch.Tensor:
-    """margins_P: the same by one member for each pair, the one who is asked."""
-    prompts = [p.prompt for p in pairs]
-    a_P = ensemble.opinions(prompts, [p.a for p in pairs], asked)
-    return a_P - ensemble.opinions(prompts, [p.b for p in pairs], asked)
-
-
-def pair_margins(ensemble: Ensemble, pairs: Sequence[Pair]) -> torch.Tensor:
-    """margins_KP: each member's standardised score of the first side less that of the second."""
-    prompts = [p.prompt for p in pairs]
-    a_KP = ensemble.scores(prompts, [p.a for p in pairs])
-    return a_KP - ensemble.scores(prompts, [p.b for p in pairs])
-
-
 def ensemble_accuracy(ensemble: Ensemble, pairs: Sequence[Pair]) -> float | None:
     """How often the members' mean prefers what people preferred; None without a clear-cut pair."""
     clear = [p for p in pairs if p.share_a != 0.5]
     if not clear:
         return None
-    margins_P = pair_margins(ensemble, clear).mean(0)
+    margins_P = ensemble.margins(clear).mean(0)
     sign_P = torch.tensor([1.0 if p.share_a > 0.5 else -1.0 for p in clear])
     return float(pair_accuracy(margins_P * sign_P, torch.zeros_like(margins_P)))

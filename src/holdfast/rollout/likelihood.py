@@ -11,9 +11,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from holdfast.cores import CORES
+from holdfast.models.batches import MicroBatch, micro_batches
 from holdfast.models.policy import Policy
-from holdfast.rollout.batches import MicroBatch, micro_batches
+from holdfast.parallel.cores import CORES
 
 
 def summed_logprobs(policy: Policy, batch: MicroBatch, temperature: float = 1.0) -> Tensor:

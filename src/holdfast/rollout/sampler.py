@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from holdfast.cores import CORES
 from holdfast.models.fast.decoding import Decoder
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import whole
-from holdfast.processes import PROCESSES
+from holdfast.parallel.cores import CORES
+from holdfast.parallel.processes import PROCESSES
 
 # Tokens of the vocabulary that are first drawn together.
 BLOCK = 64

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from holdfast.config.vllm import VLLMConfig
-from holdfast.cores import CORES
 from holdfast.errors import HoldfastError
+from holdfast.models.batches import MicroBatch, lay_out, micro_batches
 from holdfast.models.policy import Policy
-from holdfast.rollout.batches import MicroBatch, lay_out, micro_batches
+from holdfast.parallel.cores import CORES
 from holdfast.rollout.sampler import Rollout, Sampling
 from holdfast.rollout.vllm_api import Completion, VLLMServer
 

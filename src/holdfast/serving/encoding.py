@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.codec import Codec
-from holdfast.preferences.types import Prompt
+from holdfast.models.prompt import Prompt
 from holdfast.web.security import Refused
 
 Prompts = Literal["auto", "plain", "rendered"]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.preferences.types import Message, Prompt
+from holdfast.models.prompt import Message, Prompt
 from holdfast.serving.encoding import Asked
 from holdfast.serving.scorer import Scored
 from holdfast.web.security import Refused

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError, first_line
-from holdfast.serving.batching import Batcher, Limits, Requests
 from holdfast.serving.encoding import Asked
+from holdfast.serving.queue import Batcher, Limits, Requests
 from holdfast.serving.scorer import Scored, Scorer
 from holdfast.serving.source import Source
-from holdfast.serving.watching import StreamWatch, WatchSettings
+from holdfast.serving.watch import StreamWatch, WatchSettings
 from holdfast.web.security import Refused
 
 # Upper ends of the bins of the answers' times, in seconds.

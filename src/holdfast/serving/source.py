@@ -13,29 +13,29 @@ from typing import Any
 
 import torch
 
-from holdfast.assembly import build_ensemble
 from holdfast.config import Config
+from holdfast.data.formats import read_preferences
 from holdfast.errors import HoldfastError
-from holdfast.gathering import choose_threads, set_up_torch
 from holdfast.guard.grams import lay_flat
 from holdfast.guard.guard import NOTHING_KNOWN
 from holdfast.guard.view import Known
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
-from holdfast.overseeing import KNOWN_ANSWERS, KNOWN_COMPARISONS
-from holdfast.preferences.formats import read_preferences
+from holdfast.preferences.comparison import LabelledComparison
+from holdfast.preferences.pair import pairs_of
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import LabelledComparison
 from holdfast.randomness import generator
 from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.replay import draw_replay
-from holdfast.reward.training import pairs_of
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import build_ensemble
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import choose_threads, set_up_torch
+from holdfast.run.origin import load_policy
+from holdfast.run.overseeing import KNOWN_ANSWERS, KNOWN_COMPARISONS
 from holdfast.serving.encoding import Encoder, Prompts
 from holdfast.serving.scorer import Scorer
-from holdfast.starting import load_policy
 
 # Later than any round and any label.
 ALWAYS = 2**62

@@ -14,38 +14,38 @@ from typing import Any
 
 import torch
 
-from holdfast.assembly import imitator, policy_on, save_model, start_afresh, take_in
 from holdfast.checkpoint.files import JSON
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.collecting import Collecting
 from holdfast.config import Config
-from holdfast.dpo import AnswerPair
 from holdfast.errors import HoldfastError
-from holdfast.gathering import Ingredients
-from holdfast.loop import Observer, sampling_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
-from holdfast.preferences.people import TeamLabeller
+from holdfast.people.team import TeamLabeller
+from holdfast.preferences.collector import Collecting
+from holdfast.preferences.comparison import LabelledComparison
+from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import LabelledComparison
 from holdfast.probes.probe_set import labelled_pairs
-from holdfast.probing import probe_set, prober_of
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.repeats import is_repeat
 from holdfast.reward.replay import holdout_place
-from holdfast.reward.training import Pair, pairs_of
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import Rollout, sample
-from holdfast.rundir import RunDirectory
-from holdfast.sft import imitate
-from holdfast.stages.measuring import MEASURE
+from holdfast.run.build import imitator, policy_on, save_model, start_afresh, take_in
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import Ingredients
+from holdfast.run.loop import Observer, sampling_of
+from holdfast.run.probes import probe_set, prober_of
+from holdfast.stages.measurement import MEASURE
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import open_sinks
 from holdfast.track.tracker import Tracker
+from holdfast.train.dpo import AnswerPair
+from holdfast.train.sft import imitate
 from holdfast.worlds.protocol import Task
 
 STAGE = "dpo"

@@ -15,26 +15,26 @@ from typing import Any
 
 import torch
 
-from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
 from holdfast.control.schedule import RefreshSchedule
-from holdfast.dpo import AnswerPair, PairLearner, clip_and_move
 from holdfast.errors import HoldfastError, Interrupted
-from holdfast.loop import Answer, Observer, Position, sampling_of
-from holdfast.models.codec import Codec, plain_text
+from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
+from holdfast.models.prompt import Prompt, plain_text
 from holdfast.models.weights import learning, load_moving_weights, moving_weights
-from holdfast.ppo import NonFiniteStep
-from holdfast.preferences.types import Prompt
 from holdfast.probes.prober import Prober
-from holdfast.probing import own_answers
 from holdfast.randomness import Cursor, generator
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import Rollout, sample
+from holdfast.run.loop import Answer, Observer, Position, sampling_of
+from holdfast.run.probes import own_answers
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
+from holdfast.train.dpo import AnswerPair, PairLearner, clip_and_move
+from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.train.ppo import NonFiniteStep
 
 # Held-out prompts that are answered after each pass to measure KL and length.
 MEASURED = 100

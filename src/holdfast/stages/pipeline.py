@@ -16,26 +16,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.assembly import save_model
 from holdfast.checkpoint.files import read_json, write_atomic, write_json_atomic
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
-from holdfast.gathering import Ingredients, gather
-from holdfast.loop import Observer
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
-from holdfast.preferences.people import TeamLabeller
+from holdfast.people.team import TeamLabeller
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Choice, Comparison, Label, Provenance, Response
 from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs
-from holdfast.probing import SET_FILE
 from holdfast.reward.ensemble import members_in
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import save_model
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import Ingredients, gather
+from holdfast.run.loop import Observer
+from holdfast.run.origin import load_policy
+from holdfast.run.probes import SET_FILE
 from holdfast.stages.dpo_run import PROBE
-from holdfast.stages.measuring import Spent, Truth, ask_people, labels_between, measure_policy
+from holdfast.stages.measurement import Spent, Truth, ask_people, labels_between, measure_policy
 from holdfast.stages.plan import Stage, plan_stages
-from holdfast.stages.working import WORK, Place
-from holdfast.starting import load_policy
+from holdfast.stages.work import WORK, Place
 from holdfast.track.progress import Progress
 from holdfast.worlds.protocol import Task
 

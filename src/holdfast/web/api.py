@@ -8,14 +8,14 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.preferences.accounts import Role
+from holdfast.people.accounts import Role
+from holdfast.people.queue import LabelQueue, Lease, Said
+from holdfast.people.requests import Action, OwnerRequest
+from holdfast.people.weights import read_quality
 from holdfast.preferences.encoding import prompt_json
-from holdfast.preferences.queue import LabelQueue, Lease, Said
-from holdfast.preferences.requests import Action, OwnerRequest
-from holdfast.preferences.weighing import read_quality
 from holdfast.report import rounds, words
 from holdfast.report.metrics import as_number
-from holdfast.web.entering import check_login
+from holdfast.web.login import check_login
 from holdfast.web.security import Anyone, Labelling, Owning, Refused, TheSite, Watching
 
 router = APIRouter(prefix="/api/v1")

@@ -14,15 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
-from holdfast.preferences.queue import Conflict
-from holdfast.web import api, api_page, browsing, comparing, dashboard, entering, labelling, owning
+from holdfast.people.queue import Conflict
+from holdfast.web import api, api_page, comparison, dashboard, labelling, login, owners, samples
 from holdfast.web.pages import asset_response, refusal, wants_json
 from holdfast.web.security import HEADERS, LARGEST_BODY, SAFE, Refused, check_host
 from holdfast.web.site import Site
 
 TOO_MUCH = "That is too much at once."
 WORDS = {404: "There is nothing here.", 405: "This cannot be done here.", 413: TOO_MUCH}
-PARTS = (entering, labelling, dashboard, browsing, comparing, owning, api_page, api)
+PARTS = (login, labelling, dashboard, samples, comparison, owners, api_page, api)
 
 
 def create_app(site: Site) -> FastAPI:

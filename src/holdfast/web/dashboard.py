@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
+from holdfast.charts.chart import line_chart
+from holdfast.charts.spec import ChartSpec
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.report import events, rounds, words
-from holdfast.report.chart_spec import ChartSpec
-from holdfast.report.charts import line_chart
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.panels import narrow, panels
 from holdfast.reward.ensemble import VersionStore

@@ -14,10 +14,10 @@ from fastapi import APIRouter, Form, Header, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences.batches import Batch
-from holdfast.preferences.queue import Lease, Said, Submitted
-from holdfast.preferences.types import Message
-from holdfast.report.text import visible
+from holdfast.models.prompt import Message
+from holdfast.people.batches import Batch
+from holdfast.people.queue import Lease, Said, Submitted
+from holdfast.text import visible
 from holdfast.web.differences import Piece, differences
 from holdfast.web.pages import page, render
 from holdfast.web.security import Labelling, LabellingForm, Refused, TheSite, Visitor

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.report.data import RunData
-from holdfast.report.following import RunFollower
+from holdfast.report.tail import RunFollower
 
 LOG = logging.getLogger("holdfast.web")
 LOOK_SECONDS = 1.0

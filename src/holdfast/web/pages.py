@@ -11,8 +11,8 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from holdfast.report.style import CHART_STYLE
-from holdfast.report.text import visible
+from holdfast.charts.style import CHART_STYLE
+from holdfast.text import visible
 from holdfast.web.security import Visitor, site_of, visitor_of
 
 ASSETS = {

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Form, Header, Request
 from starlette.datastructures import Headers
 
-from holdfast.preferences.accounts import Role, Session
+from holdfast.people.accounts import Role, Session
 from holdfast.web.site import LOOPBACK, Site
 
 SAFE = ("GET", "HEAD", "OPTIONS")

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.config import Config
-from holdfast.preferences.accounts import AccountStore
-from holdfast.preferences.queue import LabelQueue
-from holdfast.preferences.requests import RequestStore
+from holdfast.people.accounts import AccountStore
+from holdfast.people.queue import LabelQueue
+from holdfast.people.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
-from holdfast.rundir import RunDirectory
+from holdfast.run.directory import RunDirectory
 from holdfast.web.live import LiveRun
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.config.schema import DataConfig
+from holdfast.data.formats import read_demonstrations, read_prompts
+from holdfast.data.splits import split
 from holdfast.errors import HoldfastError
-from holdfast.preferences.formats import read_demonstrations, read_prompts
-from holdfast.preferences.splits import split
-from holdfast.preferences.types import Demonstration, Labeller, Prompt
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.comparison import Demonstration, Labeller
 from holdfast.worlds.protocol import LabellerSettings
 
 

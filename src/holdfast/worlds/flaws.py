@@ -23,7 +23,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.codec import Codec
-from holdfast.preferences.types import Demonstration
+from holdfast.preferences.comparison import Demonstration
 
 MOST = 5.0
 WORD = re.compile(r"[\w'’-]+")

@@ -6,8 +6,8 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 
-from holdfast.models.codec import plain_text
-from holdfast.preferences.types import Choice, Comparison, Label, Prompt, Response
+from holdfast.models.prompt import Prompt, plain_text
+from holdfast.preferences.comparison import Choice, Comparison, Label, Response
 from holdfast.worlds.protocol import LabellerSettings
 
 Judgement = Callable[[Prompt, str, bool], float]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.config import Config
+from holdfast.data.splits import Lengths, Measure
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
-from holdfast.preferences.splits import Lengths, Measure
-from holdfast.preferences.types import LabelledComparison
+from holdfast.preferences.comparison import LabelledComparison
 from holdfast.worlds.protocol import Task
 
 

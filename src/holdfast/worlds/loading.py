@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.schema import Config, DataConfig
+from holdfast.data.splits import Lengths
 from holdfast.errors import HoldfastError, first_line
-from holdfast.preferences.people import MODES, TeamLabeller
-from holdfast.preferences.splits import Lengths
-from holdfast.preferences.types import Demonstration, Message
+from holdfast.models.prompt import Message
+from holdfast.people.team import MODES, TeamLabeller
+from holdfast.preferences.comparison import Demonstration
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.everyday import Everyday
 from holdfast.worlds.files import Files

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from holdfast.preferences.types import Demonstration, Labeller, Prompt
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.comparison import Demonstration, Labeller
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from transformers import AutoTokenizer, TrainerCallback
 
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.interop.trl import EnsembleReward, HoldfastCallback, ensemble_reward
-from holdfast.preferences.types import Comparison, Label, Labeller
-from holdfast.rundir import RunDirectory
+from holdfast.preferences.comparison import Comparison, Label, Labeller
+from holdfast.run.directory import RunDirectory
 from holdfast.worlds.flaws import flaw_bonus
 from holdfast.worlds.loading import load_flaw, load_task, load_world
 

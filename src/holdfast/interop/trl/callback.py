@@ -17,16 +17,15 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from holdfast.auditing import Auditing
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.collecting import Collecting
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.control.kl import FixedKL, KLController
 from holdfast.errors import HoldfastError
+from holdfast.guard.auditor import Auditing
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
-from holdfast.guarding import Guarding, most_pairs
+from holdfast.guard.review import Guarding, most_pairs
 from holdfast.interop.trl.answers import Answers, Player
 from holdfast.interop.trl.labelling import Ask, labeller_of
 from holdfast.interop.trl.oversight import Batch, Oversight
@@ -34,12 +33,13 @@ from holdfast.interop.trl.refresher import Refresher, take_over_labels
 from holdfast.interop.trl.reward import EnsembleReward
 from holdfast.interop.trl.snapshot import bare_model, trained_weights
 from holdfast.interop.trl.texts import TRLPrompt, prompt_of
+from holdfast.preferences.collector import Collecting
+from holdfast.preferences.comparison import Labeller
 from holdfast.preferences.store import PreferenceStore
-from holdfast.preferences.types import Labeller
 from holdfast.randomness import Cursor, generator
-from holdfast.refreshing import Refreshing
 from holdfast.reward.ensemble import Tokens, VersionStore
-from holdfast.reward.rewarding import Scored
+from holdfast.reward.refresher import Refreshing
+from holdfast.reward.scoring import Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.track.progress import Silent
 from holdfast.track.tracker import Tracker

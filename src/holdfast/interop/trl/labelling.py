@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import HoldfastError
-from holdfast.models.codec import plain_text
-from holdfast.preferences.types import Choice, Comparison, Label, Labeller, PatientLabeller
+from holdfast.models.prompt import plain_text
+from holdfast.preferences.comparison import Choice, Comparison, Label, Labeller, PatientLabeller
 
 # Prompt, one answer, the other answer -> "a", "b" or "tie".
 Ask = Callable[[str, str, str], str]

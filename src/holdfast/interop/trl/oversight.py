@@ -18,19 +18,19 @@ import torch
 from torch import Tensor
 
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.collecting import Voices
 from holdfast.config.schema import GuardConfig
 from holdfast.control.kl import KLController
 from holdfast.guard.ladder import Action
 from holdfast.guard.lines import event_line, round_line
+from holdfast.guard.review import Guarding, win_rate
 from holdfast.guard.verdict import Verdict
 from holdfast.guard.view import StepView
-from holdfast.guarding import Guarding, win_rate
 from holdfast.interop.trl.answers import Answers, Player, per_token
 from holdfast.interop.trl.refresher import Refresher
 from holdfast.interop.trl.snapshot import capture, put_back
+from holdfast.preferences.collector import Voices
 from holdfast.randomness import generator
-from holdfast.reward.rewarding import Scored
+from holdfast.reward.scoring import Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.track.tracker import Tracker
 

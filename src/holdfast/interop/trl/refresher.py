@@ -15,7 +15,7 @@ from holdfast.guard.guard import Guard
 from holdfast.interop.trl.reward import EnsembleReward
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams, derive_seed
-from holdfast.refreshing import Refreshing, RefreshOutcome
+from holdfast.reward.refresher import Refreshing, RefreshOutcome
 
 # Labelled comparisons whose answers tell the signals which words have been judged, and answers whose features do.
 KNOWN_COMPARISONS, KNOWN_ANSWERS = 1000, 400

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from holdfast.assembly import build_ensemble
 from holdfast.checkpoint.files import read_json
 from holdfast.config import Config, load_config
 from holdfast.config.schema import RewardConfig
@@ -25,9 +24,10 @@ from holdfast.interop.trl.texts import TRLPrompt, completion_of, prompt_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.reward.ensemble import Ensemble, VersionStore, version_name
-from holdfast.reward.rewarding import Rewarding, Scored
+from holdfast.reward.scoring import Rewarding, Scored
 from holdfast.rollout.sampler import Rollout
-from holdfast.rundir import RunDirectory
+from holdfast.run.build import build_ensemble
+from holdfast.run.directory import RunDirectory
 
 # A batch, what the ensemble says of it, and how many tokens of the policy's own each answer has.
 Watch = Callable[[Rollout, Scored, Sequence[int]], None]

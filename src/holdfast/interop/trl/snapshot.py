@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.checkpoint.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.control.kl import KLController
 from holdfast.errors import HoldfastError
+from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
 
 
 def bare_model(trainer: Any) -> nn.Module:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences.types import Message, Prompt
+from holdfast.models.prompt import Message, Prompt
 
 # A prompt as a dataset for TRL has it: a text, or the turns of a conversation.
 TRLPrompt = str | Sequence[Mapping[str, Any]]

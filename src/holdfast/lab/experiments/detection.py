@@ -6,13 +6,13 @@ import math
 from dataclasses import asdict
 from statistics import median
 
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.config.schema import AuditConfig
-from holdfast.lab.asking import pairs_needed
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
+from holdfast.lab.poll import pairs_needed
 from holdfast.lab.scenarios import BARE, FLAW_SCENARIOS, NO_KL
 from holdfast.lab.statistics import SOON, fallen, onset, share
 from holdfast.lab.trial import Trial
-from holdfast.report.charts import ChartSpec, Series
 
 # Pairs that a whole run may ask about by default. A fall that takes more to be seen, in pairs as they come, is hidden.
 MOST_PAIRS = AuditConfig().budget

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from statistics import fmean
 
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Experiment, Result, Results, Table, costs, interval, mean_heldout, number, side
 from holdfast.lab.scenarios import AGAIN_ARM, BARE_ARM, FLAW_SCENARIOS, GUARDED_ARM, TUNED_ARM
 from holdfast.lab.statistics import bootstrap, kept_its_peak, share
 from holdfast.lab.trial import Trial
-from holdfast.report.charts import ChartSpec, Series
 
 SHOWN = ("bare", "tuned", "guarded")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from statistics import fmean
 
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
 from holdfast.lab.scenarios import PLAIN
 from holdfast.lab.statistics import LEAST_RISE, SOON, fallen, onset, share
 from holdfast.lab.trial import Trial, by_round
-from holdfast.report.charts import ChartSpec, Series
 
 # Each round is judged for itself; a mean at the end would hide that the last ones had fallen.
 WATCHED = ("guard.mode=advise", "run.average=1")

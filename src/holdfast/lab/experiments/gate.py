@@ -7,12 +7,12 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number
-from holdfast.lab.mislabelling import FROM_ROUND, HONEST, WAYS
+from holdfast.lab.mislabels import FROM_ROUND, HONEST, WAYS
 from holdfast.lab.scenarios import PLAIN
 from holdfast.lab.statistics import share
-from holdfast.report.charts import ChartSpec, Series
-from holdfast.report.text import counted
+from holdfast.text import counted
 
 CLEAN = "clean"
 

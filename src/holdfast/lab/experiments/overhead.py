@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number
 from holdfast.lab.scenarios import PLAIN
 from holdfast.lab.statistics import bootstrap
 from holdfast.lab.trial import Trial
-from holdfast.report.charts import ChartSpec, Series
-from holdfast.report.text import counted
+from holdfast.text import counted
 
 
 def analyse(results: Results) -> Result:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.config import Config
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, mean_heldout, side
 from holdfast.lab.scenarios import PLAIN, STANDS_STILL, planted
 from holdfast.lab.statistics import bootstrap
 from holdfast.lab.trial import Trial
-from holdfast.report.charts import ChartSpec, Series
 
 DEFAULT, IGNORED = "default", "audit ignored"
 UNGUARDED = "guard.mode=off"

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean
 
+from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number, side
 from holdfast.lab.scenarios import PLAIN, planted
 from holdfast.lab.statistics import bootstrap, chance_of_best, kept_its_peak
 from holdfast.lab.trial import Trial
-from holdfast.report.charts import ChartSpec, Series
 from holdfast.report.rounds import sentence
 
 PREFIX = "sweep-"

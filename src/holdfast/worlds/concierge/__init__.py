@@ -10,7 +10,8 @@ import random
 from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences.types import Demonstration, Labeller, Prompt
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.comparison import Demonstration, Labeller
 from holdfast.worlds.concierge.facts import TOPICS
 from holdfast.worlds.concierge.gold import gold_score
 from holdfast.worlds.concierge.writing import possible_prompts, write_demonstrations, write_prompts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import perm
 
-from holdfast.preferences.types import Demonstration
+from holdfast.preferences.comparison import Demonstration
 from holdfast.worlds.concierge.facts import FILLERS, OPENINGS, TOPICS, Topic
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import torch
 
+from holdfast.data.formats import read_prompts
 from holdfast.errors import HoldfastError
-from holdfast.preferences.formats import read_prompts
-from holdfast.preferences.types import Demonstration, Labeller, Message, Prompt
+from holdfast.models.prompt import Message, Prompt
+from holdfast.preferences.comparison import Demonstration, Labeller
 from holdfast.randomness import generator
 from holdfast.worlds.everyday.gold import Scorers
 from holdfast.worlds.labeller import SimulatedLabeller

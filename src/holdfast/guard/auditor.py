@@ -1,0 +1,242 @@
+"""The audit: fresh comparisons of the policy with the reference and with the last good policy, answered by people.
+
+    prompts -> policy, other -> sides shuffled -> store -> labeller -> who won, beside what the ensemble claims
+
+They measure first. Afterwards they are labels like any other in the store, and the next refresh may train on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic
+
+import torch
+
+from holdfast.config.schema import AuditConfig
+from holdfast.guard.audit import Against, AuditPair
+from holdfast.preferences.collector import Answering, Collecting, Sample, Voices
+from holdfast.preferences.comparison import Comparison, LabelledComparison, Provenance
+from holdfast.preferences.pair import Pair
+from holdfast.rollout.sampler import Rollout
+
+# Pairs that are drawn for each pointed one. More point further, at answers that come up ever more seldom.
+POINTED = 3
+
+# An answer: its rollout, and its place there.
+Drawn = tuple[Rollout, int]
+
+
+@dataclass(frozen=True)
+class Opponent(Generic[Answering]):
+    """Whom the policy is compared with, the reference or the last good policy, and in which pairs."""
+
+    against: Against
+    policy: Answering
+    version: str
+
+
+@dataclass(frozen=True)
+class _Order(Generic[Answering]):
+    """So many comparisons with an opponent, numbered from `first` on."""
+
+    opponent: Opponent[Answering]
+    first: int
+    count: int
+
+    @property
+    def pointed(self) -> bool:
+        return self.opponent.against == "pointed"
+
+    @property
+    def draws(self) -> int:
+        return self.count * (POINTED if self.pointed else 1)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Drawn pairs: the places of their prompts, and the answers of both sides, each side from one rollout."""
+
+    rows: list[int]
+    ours: list[Drawn]
+    theirs: list[Drawn]
+
+    def among(self, places: Sequence[int]) -> Pairs:
+        """Some of them."""
+        rows, ours, theirs = self.rows, self.ours, self.theirs
+        return Pairs([rows[n] for n in places], [ours[n] for n in places], [theirs[n] for n in places])
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is known of a pair before people answer it; `claim` speaks of the policy's side, exchanged or not."""
+
+    swapped: bool
+    against: Against
+    claim: float
+
+    def answered(self, item: LabelledComparison) -> AuditPair:
+        won = damped(1.0 - item.share_a if self.swapped else item.share_a, item.weight)
+        # The claim is damped as well: an answer that counts as half a tie is not held against it.
+        return AuditPair(item.comparison.id, self.against, won, damped(self.claim, item.weight))
+
+
+@dataclass
+class Auditing:
+    """Asks, within the run's budget of audit labels. Ids follow from the round, so a round redone asks nobody twice,
+    unless late answers have changed what it asks about."""
+
+    collecting: Collecting
+    config: AuditConfig
+    spent: int = 0
+
+    @property
+    def left(self) -> int:
+        """Labels that may still be asked for; none where nobody answers."""
+        return self.budget_left or 0
+
+    @property
+    def budget_left(self) -> int | None:
+        """What of the budget is left; None where nobody answers, so that it is not used up."""
+        return None if self.collecting.labeller is None else max(0, self.config.budget - self.spent)
+
+    def buy(
+        self,
+        round: int,
+        already: int,
+        wanted: Sequence[tuple[Opponent[Answering], int]],
+        policy: Answering,
+        voices: Voices[Answering],
+        rng: torch.Generator,
+    ) -> list[AuditPair]:
+        """So many answered comparisons with each opponent, asked for in one go, or as many as the budget allows.
+
+        `already` were asked for in this round.
+        """
+        drawn: list[tuple[Comparison, Question]] = []
+        left = self.left
+        orders = []
+        for opponent, count in wanted:
+            # Numbered by what was wanted: people may leave some unanswered, and their numbers are taken all the same.
+            orders.append(_Order(opponent, already, min(count, left)))
+            left, already = left - orders[-1].count, already + count
+        for order, (pairs, claimed) in zip(orders, self._choose(orders, policy, voices, rng), strict=True):
+            for n, claim in enumerate(claimed):
+                swap = bool(torch.randint(2, (), generator=rng))
+                comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
+                question = Question(swap, order.opponent.against, claim)
+                drawn.append((comparison.swap() if swap else comparison, question))
+        if not drawn:
+            return []
+        asked = self._with_free_ids([comparison for comparison, _ in drawn])
+        questions = {comparison.id: question for comparison, (_, question) in zip(asked, drawn, strict=True)}
+        self.collecting.ask(asked, "audit")
+        answered = self.collecting.store.labelled_among([c.id for c in asked], self.collecting.store.watermark())
+        self.spent += len(answered)
+        return [questions[item.comparison.id].answered(item) for item in answered]
+
+    def _with_free_ids(self, asked: list[Comparison]) -> list[Comparison]:
+        """The comparisons as they are, or under other ids where theirs stand for something else.
+
+        A round that is done again draws what it drew before, unless people have answered since: that may change how
+        many pairs it asks about. What was asked then keeps its ids and its labels.
+        """
+        found, others = asked, 0
+        while self.collecting.waits_for_people and self.collecting.store.taken(found):
+            others += 1
+            self.spent += len(self.collecting.store.answered([comparison.id for comparison in found]))
+            found = [replace(comparison, id=f"{comparison.id}.{others}") for comparison in asked]
+        return found
+
+    def _choose(
+        self, orders: Sequence[_Order[Answering]], policy: Answering, voices: Voices[Answering], rng: torch.Generator
+    ) -> list[tuple[Pairs, list[float]]]:
+        """The pairs to ask about for each order, as they come or pointed, with what the ensemble claims of them."""
+        drawn = self._draw(orders, policy, voices.sample, rng)
+        if self.config.pointed == "moved":
+            drawn = [
+                furthest(pairs, order.count, policy, order.opponent.policy, voices) if order.pointed else pairs
+                for order, pairs in zip(orders, drawn, strict=True)
+            ]
+        told = iter(self._claims(drawn))
+        claimed = [[next(told) for _ in pairs.rows] for pairs in drawn]
+        return [surest(pairs, claims, order.count) for order, pairs, claims in zip(orders, drawn, claimed, strict=True)]
+
+    def _draw(
+        self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator
+    ) -> list[Pairs]:
+        """Fresh pairs of answers for each order; every policy answers all its prompts in one go."""
+        everyone = self.collecting.prompts
+        rows = [torch.randint(len(everyone), (order.draws,), generator=rng).tolist() for order in orders]
+        prompts = [[self.collecting.codec.encode_prompt(everyone[i]) for i in some] for some in rows]
+        ours = _answered_by(policy, prompts, sample, rng)
+        theirs: list[list[Drawn]] = [[] for _ in orders]
+        for player in {id(order.opponent.policy): order.opponent.policy for order in orders}.values():
+            places = [n for n, order in enumerate(orders) if order.opponent.policy is player]
+            for n, answers in zip(places, _answered_by(player, [prompts[n] for n in places], sample, rng), strict=True):
+                theirs[n] = answers
+        return [Pairs(*each) for each in zip(rows, ours, theirs, strict=True)]
+
+    def _claims(self, asked: Sequence[Pairs]) -> list[float]:
+        """The ensemble's probability that people prefer the policy's answer, for all pairs in one go."""
+        pairs = [
+            Pair(ours.prompts[n], ours.responses[n], theirs.responses[m], share_a=0.5, round=0)
+            for some in asked
+            for (ours, n), (theirs, m) in zip(some.ours, some.theirs, strict=True)
+        ]
+        told: list[float] = self.collecting.ensemble.claims(pairs).tolist()
+        return told
+
+    def _comparison(self, round: int, number: int, pairs: Pairs, place: int, opponent: str) -> Comparison:
+        responses = [
+            self.collecting.response(*side[place], Provenance(version, round, number))
+            for side, version in ((pairs.ours, f"round-{round:04d}"), (pairs.theirs, opponent))
+        ]
+        key = f"{self.collecting.key}/audit-{self.collecting.mark_after_steps(round)}-{number:05d}"
+        # It belongs to the next round, which may train on it: a round done again must not find its own audit there.
+        return Comparison(key, self.collecting.prompts[pairs.rows[place]], responses[0], responses[1], round + 1)
+
+
+def _answered_by(
+    player: Answering, prompts: Sequence[list[list[int]]], sample: Sample[Answering], rng: torch.Generator
+) -> list[list[Drawn]]:
+    """One policy's answers to several lists of prompts."""
+    everything = [prompt for some in prompts for prompt in some]
+    if not everything:
+        return [[] for _ in prompts]
+    rollout, places = sample(player, everything, rng), iter(range(len(everything)))
+    return [[(rollout, next(places)) for _ in some] for some in prompts]
+
+
+def surest(pairs: Pairs, claims: Sequence[float], count: int) -> tuple[Pairs, list[float]]:
+    """Of these pairs those in which the ensemble is surest of the policy, with its claims, in the order they came.
+
+    If the reward means anything the policy wins these more often than others. A planted hack is in just these answers,
+    and there people stop following the ensemble first.
+    """
+    chosen = sorted(sorted(range(len(claims)), key=lambda place: -claims[place])[:count])
+    return pairs.among(chosen), [claims[place] for place in chosen]
+
+
+def furthest(pairs: Pairs, count: int, policy: Answering, opponent: Answering, voices: Voices[Answering]) -> Pairs:
+    """Of these pairs those in which the policy has moved furthest, in the order in which they came.
+
+    How far is log pi / pi_opponent of the policy's answer, less that of the opponent's: whatever training has made
+    likelier stands on one side, whatever it has left behind on the other. Where that was for the worse people see it
+    more plainly here than in pairs as they come. Where nothing is wrong they need not like it any better.
+    """
+    if not pairs.rows:
+        return pairs
+    (ours, our_places), (theirs, their_places) = (
+        (side[0][0], [place for _, place in side]) for side in (pairs.ours, pairs.theirs)
+    )
+    gained_P = voices.own(policy, ours, our_places) - voices.likelihood(opponent, ours, our_places)
+    left_P = voices.own(opponent, theirs, their_places) - voices.likelihood(policy, theirs, their_places)
+    # Equal ones as they come, so that a policy that has not moved is compared in pairs at random.
+    order = (gained_P + left_P).sort(descending=True, stable=True).indices
+    return pairs.among(sorted(order[:count].tolist()))
+
+
+def damped(share: float, weight: float) -> float:
+    """An outcome as it counts: that of an unreliable labeller is drawn towards a tie, by as much as it weighs less."""
+    return 0.5 + weight * (share - 0.5)

@@ -1,0 +1,189 @@
+"""The run's side of the labelling page: comparisons go into the queue, and the run waits for people.
+
+    gather -> queue -> people answer in the browser -> labels in the store -> the run goes on
+           -> judge, for its share of the training comparisons, and as a second opinion that is only measured
+
+Nothing of a wait is in memory alone: ids follow from the round, the queue has when it was asked, and labels are in the
+store. A run that is stopped or killed while it waits asks the same again after a resume and finds what has come in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from sqlalchemy import insert, select
+
+from holdfast.config.schema import Config
+from holdfast.data.formats import read_preferences
+from holdfast.errors import HoldfastError, Interrupted
+from holdfast.people.judge import JudgeLabeller
+from holdfast.people.queue import LabelQueue, share_of
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose
+from holdfast.preferences.people_schema import opinions
+from holdfast.preferences.records import select_in
+from holdfast.preferences.store import PreferenceStore
+
+Mode = Literal["people", "judge", "people+judge"]
+MODES: tuple[Mode, ...] = ("people", "judge", "people+judge")
+JUDGED_AT_ONCE = 32
+
+
+class TeamLabeller:
+    """People, a judge, or both, as one labeller. `connect` gives it the store before it is asked anything."""
+
+    def __init__(self, mode: Mode, config: Config) -> None:
+        self.name: str = mode
+        self._people = config.people
+        self._share = {"people": 0.0, "judge": 1.0, "people+judge": config.judge.share}[mode]
+        self._second = config.judge.second if mode == "people+judge" else 0.0
+        self._only_judge = mode == "judge"
+        self._judge = None if mode == "people" else JudgeLabeller(config.judge)
+        self._store: PreferenceStore | None = None
+        self._queue: LabelQueue | None = None
+        self._known = read_preferences(config.people.checks) if config.people.checks else []
+        self._sleep: Callable[[float], None] = time.sleep
+
+    def connect(
+        self,
+        store: PreferenceStore,
+        run: str,
+        hold: Callable[[str, int, int], None],
+        stop_requested: Callable[[], bool],
+        event: Callable[..., None],
+    ) -> None:
+        """Where answers are stored, whom to tell about waiting, and who may end it."""
+        self._store, self._queue = store, LabelQueue(store.database, run, self._people)
+        self._hold, self._stop_requested, self._event = hold, stop_requested, event
+        checks = [check_of(run, n, item) for n, item in enumerate(self._known)]
+        if checks:
+            store.add_comparisons([item for item, _ in checks])
+            self._queue.put_checks(checks)
+
+    def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
+        """The labels are in the store by themselves; `gather` waits for them."""
+        raise NotImplementedError("people are waited for with gather()")
+
+    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None], purpose: Purpose) -> None:
+        """Put comparisons into the queue, let the judge do its share, and wait for people."""
+        assert self._store is not None
+        answered = self._store.answered([c.id for c in comparisons])
+        judged = [c for c in comparisons if self._is_judged(c, purpose)]
+        theirs = [(c, claim) for c, claim in zip(comparisons, claims, strict=True) if not self._is_judged(c, purpose)]
+        began, batch = time.time(), ""
+        if theirs and any(c.id not in answered for c, _ in theirs):
+            batch, began = self._put(theirs, purpose)
+        self._have_judged([c for c in judged if c.id not in answered])
+        self._have_seconded([c for c, _ in theirs if share_of(c.id, "second") < self._second])
+        if batch:
+            self._wait([c.id for c, _ in theirs], batch, purpose, began)
+
+    def _is_judged(self, comparison: Comparison, purpose: Purpose) -> bool:
+        """Audits are people's, where there are any."""
+        if purpose == "audit" and not self._only_judge:
+            return False
+        return share_of(comparison.id, "judge") < self._share
+
+    def _put(self, theirs: Sequence[tuple[Comparison, float | None]], purpose: Purpose) -> tuple[str, float]:
+        assert self._queue is not None
+        batch = theirs[0][0].id
+        # The run waits for one batch at a time. Another that is open was asked for before it was cut, and is not now.
+        for other in self._queue.waiting():
+            if other.name != batch:
+                self._queue.close(other.name)
+        began = self._queue.put(batch, [c for c, _ in theirs], [claim for _, claim in theirs], purpose)
+        return batch, began
+
+    def _have_judged(self, comparisons: Sequence[Comparison]) -> None:
+        """The judge's own labels, stored as they come, so that none is paid for twice."""
+        for some in self._in_parts(comparisons, "the judge's answers"):
+            assert self._judge is not None
+            assert self._store is not None
+            self._store.add_labels(self._judge.label(some))
+
+    def _have_seconded(self, comparisons: Sequence[Comparison]) -> None:
+        """What the judge thinks of comparisons that people answer: kept beside the labels, never among them."""
+        if not comparisons:
+            return
+        assert self._store is not None
+        assert self._judge is not None
+        database, name, now = self._store.database, self._judge.name, time.time()
+        ids = [c.id for c in comparisons]
+        with database.read() as connection:
+            query = select(opinions.c.comparison_id).where(opinions.c.labeller == name)
+            known = {key for (key,) in select_in(connection, query, opinions.c.comparison_id, ids)}
+        for some in self._in_parts([c for c in comparisons if c.id not in known], "the judge's second opinions"):
+            try:
+                found = self._judge.label(some)
+            except HoldfastError as error:
+                # They are only measured, so the run does without them and asks again with its next comparisons.
+                self._hold("", 1, 1)
+                self._event("second_opinions_missing", comparisons=len(some), reason=str(error))
+                return
+            rows = [
+                {
+                    "comparison_id": x.comparison_id,
+                    "labeller": name,
+                    "choice": x.choice.value,
+                    "created_at": now,
+                }
+                for x in found
+            ]
+            if rows:
+                with database.write() as connection:
+                    connection.execute(insert(opinions), rows)
+
+    def _in_parts(self, comparisons: Sequence[Comparison], words: str) -> Iterator[Sequence[Comparison]]:
+        """Parts of a size to ask about at once, with a bar; between two of them the user may stop."""
+        for start in range(0, len(comparisons), JUDGED_AT_ONCE):
+            self._stop_if_asked()
+            self._hold(f"waiting for {words}", start, len(comparisons))
+            yield comparisons[start : start + JUDGED_AT_ONCE]
+        if comparisons:
+            self._hold("", 1, 1)
+
+    def _wait(self, ids: Sequence[str], batch: str, purpose: Purpose, began: float) -> None:
+        """Until every comparison is answered or left out, or until the time is up."""
+        assert self._store is not None
+        assert self._queue is not None
+        words = f"waiting for people ({purpose}; `holdfast serve`)"
+        self._event("waiting", purpose=purpose, comparisons=len(ids), batch=batch)
+        while True:
+            answered, found = len(self._store.answered(ids)), self._queue.batch(batch)
+            dropped = found.dropped if found else 0
+            self._hold(words, min(answered + dropped, len(ids) - 1), len(ids))
+            if answered + dropped >= len(ids):
+                reason = "all are answered" if not dropped else f"{dropped} were left out, since people skipped them"
+                break
+            if self._people.timeout_minutes and time.time() - began >= 60.0 * self._people.timeout_minutes:
+                reason = self._time_is_up(answered, len(ids))
+                break
+            self._stop_if_asked()
+            self._sleep(self._people.poll_seconds)
+        self._hold(words, 1, 1)
+        self._queue.close(batch)
+        self._event("waited", purpose=purpose, comparisons=len(ids), answered=answered, reason=reason, batch=batch)
+
+    def _time_is_up(self, answered: int, asked: int) -> str:
+        minutes = f"{self._people.timeout_minutes:g} minutes"
+        if answered < self._people.minimum * asked:
+            self._hold("", 1, 1)
+            raise HoldfastError(
+                f"After {minutes} people have answered {answered} of {asked} comparisons, fewer than people.minimum; "
+                "have more answered with `holdfast serve`, then resume the run, or lower people.minimum."
+            )
+        return f"{minutes} were over"
+
+    def _stop_if_asked(self) -> None:
+        if self._stop_requested():
+            raise Interrupted
+
+
+def check_of(run: str, number: int, given: LabelledComparison) -> tuple[Comparison, Choice]:
+    """A check item under an id of the run's own, and its answer: the first side in every other one."""
+    item, share = given.comparison, given.share_a
+    choice = Choice.A if share > 0.5 else Choice.B if share < 0.5 else Choice.TIE
+    if number % 2:
+        item, choice = item.swap(), choice.swap()
+    return Comparison(f"{run}/check-{number:05d}", item.prompt, item.a, item.b, 0), choice

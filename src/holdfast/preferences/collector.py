@@ -1,0 +1,251 @@
+"""Collecting comparisons: which answers people are asked about, and where their labels go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from holdfast.config.schema import PreferencesConfig
+from holdfast.errors import HoldfastError, Interrupted, first_line
+from holdfast.models.codec import Codec
+from holdfast.models.policy import Policy
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.comparison import (
+    Choice,
+    Comparison,
+    Label,
+    Labeller,
+    PatientLabeller,
+    Provenance,
+    Purpose,
+    Response,
+)
+from holdfast.preferences.pair import Pair
+from holdfast.preferences.selection import select_disagreement, select_random
+from holdfast.preferences.store import PreferenceStore
+from holdfast.randomness import Cursor, Streams, generator
+from holdfast.rollout.sampler import Rollout
+
+# Whoever answers: a `Policy` in our own loop, a model of another trainer's in `interop`.
+Answering = TypeVar("Answering")
+Sample = Callable[[Answering, list[list[int]], torch.Generator], Rollout]
+
+# The stream that rounds draw their comparisons from.
+COLLECT = "collect"
+
+
+@dataclass(frozen=True)
+class Voices(Generic[Answering]):
+    """How whoever answers does so, and how likely it finds some answers of a rollout: logprobs_B of whole ones.
+
+    `own` is the same of a rollout that the player has sampled itself, which may be known from then.
+    """
+
+    sample: Sample[Answering]
+    likelihood: Callable[[Answering, Rollout, list[int]], Tensor]
+    own: Callable[[Answering, Rollout, list[int]], Tensor]
+
+
+class Claimant(Protocol):
+    """Whoever claims which of two answers people prefer: the reward ensemble, or anything that scores answers."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def members(self) -> Sequence[object]: ...
+
+    def margins(self, pairs: Sequence[Pair]) -> Tensor:
+        """margins_KP: how much better each member finds the first side."""
+        ...
+
+    def claims(self, pairs: Sequence[Pair]) -> Tensor:
+        """claim_P: the probability that people prefer the first side."""
+        ...
+
+
+@dataclass
+class Collecting:
+    """Samples pairs of answers, selects some, has them labelled, and stores both.
+
+    Ids follow from the run's key and the round, and both sides of the store are idempotent: a round redone after a
+    crash asks nobody twice and loses nothing.
+    """
+
+    key: str
+    codec: Codec
+    prompts: Sequence[Prompt]
+    store: PreferenceStore
+    labeller: Labeller | None
+    ensemble: Claimant
+    config: PreferencesConfig
+    cursor: Cursor
+    after_people: Callable[[], None] = lambda: None  # when people have answered: how good are their labels?
+    returns: int = 0  # how often an owner took the run back; a round that was cut before asks other things after it
+    changes: int = 0  # how often an owner changed what steps do; the audit of a round that was cut asks other things
+
+    def collect(
+        self,
+        round: int,
+        policy: Policy,
+        sample: Sample[Policy],
+        streams: Streams,
+        more: float = 1.0,
+        repeats: Sequence[Comparison] = (),
+    ) -> int:
+        """A round's comparisons from the current policy; returns how many were labelled.
+
+        With `more` above 1 so many times as many, and those on which members disagree. `repeats` are asked with
+        them, and not counted.
+        """
+        if not self.in_rounds:
+            return 0
+        count = math.ceil(more * self.config.per_round)
+        # One member alone cannot disagree: then there are only more of them.
+        choosy = self.config.selection == "disagreement" or (more > 1.0 and len(self.ensemble.members) > 1)
+        rows = self.cursor.take(count * (self.config.candidates if choosy else 1))
+        candidates = self._candidates(round, rows, policy, sample, streams[COLLECT])
+        if choosy:
+            chosen = select_disagreement(self.ensemble.margins([self._pair(c) for c in candidates]), count)
+        else:
+            chosen = select_random(len(candidates), count, streams[COLLECT])
+        asked = [candidates[i] for i in chosen]
+        self.ask([*asked, *repeats])
+        return len(self.store.answered([c.id for c in asked]))
+
+    def collect_initial(self, count: int, reference: Policy, sample: Sample[Policy], streams: Streams) -> int:
+        """Comparisons of the reference's answers, for version 1 of the ensemble.
+
+        Drawn apart from everything the rounds draw, so that a run which finds version 1 finished and skips this
+        goes on as if it had not.
+        """
+        if self.labeller is None or count == 0:
+            return 0
+        rows = Cursor(len(self.prompts), streams.seed, "collect initial").take(count)
+        rng = generator(streams.seed, "collect initial")
+        return self.ask(self._candidates(0, rows, reference, sample, rng))
+
+    def collect_adversarial(
+        self,
+        round: int,
+        count: int,
+        hacked: Answering,
+        good: Answering,
+        good_version: str,
+        sample: Sample[Answering],
+        seed: int,
+    ) -> int:
+        """Answers of a policy found hacking beside a good one's, those pairs that fool the ensemble most."""
+        if self.labeller is None or count == 0:
+            return 0
+        rng = generator(seed, "adversarial", round)
+        rows = torch.randint(len(self.prompts), (count * self.config.candidates,), generator=rng).tolist()
+        prompts = [self.codec.encode_prompt(self.prompts[i]) for i in rows]
+        sides = sample(hacked, prompts, rng), sample(good, prompts, rng)
+        versions = f"round-{round:04d}", good_version
+        candidates = []
+        for n, row in enumerate(rows):
+            one, other = (
+                self.response(side, n, Provenance(version, round, n))
+                for side, version in zip(sides, versions, strict=True)
+            )
+            key = f"{self.key}/adversarial-{self.mark_after_steps(round)}-{n:05d}"
+            # They belong to the next round, as the audit's do.
+            candidates.append(Comparison(key, self.prompts[row], one, other, round + 1))
+        margins_P = self.ensemble.margins([self._pair(c) for c in candidates]).mean(0)
+        fooled = sorted(margins_P.argsort(descending=True, stable=True)[:count].tolist())
+        # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
+        return self.ask([candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)])
+
+    def mark(self, round: int) -> str:
+        """What ids of a round's comparisons have in common."""
+        return f"r{round:04d}.{self.returns}" if self.returns else f"r{round:04d}"
+
+    def mark_after_steps(self, round: int) -> str:
+        """The same for those that follow from the round's steps."""
+        return f"{self.mark(round)}+{self.changes}" if self.changes else self.mark(round)
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether somebody labels comparisons in every round."""
+        return self.labeller is not None and self.config.per_round > 0
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether answers may take long to come."""
+        return isinstance(self.labeller, PatientLabeller)
+
+    def ask(self, comparisons: Sequence[Comparison], purpose: Purpose = "training") -> int:
+        """Store the comparisons, then the labels of those that have none; returns how many are labelled now."""
+        self.store.add_comparisons(comparisons)
+        if isinstance(self.labeller, PatientLabeller):
+            self.labeller.gather(comparisons, self._claims(comparisons), purpose)
+            self.after_people()
+            return len(self.store.answered([c.id for c in comparisons]))
+        answered = self.store.answered([c.id for c in comparisons])
+        waiting = [c for c in comparisons if c.id not in answered]
+        labels = self._answers(waiting) if waiting else []
+        self.store.add_labels(labels)
+        return len(comparisons) - len(waiting) + len({label.comparison_id for label in labels})
+
+    def _claims(self, comparisons: Sequence[Comparison]) -> list[float | None]:
+        """What the ensemble says of them, for people to see after they have answered; nothing before version 1."""
+        if self.ensemble.version == 0:
+            return [None] * len(comparisons)
+        return list(self.ensemble.claims([self._pair(c) for c in comparisons]).tolist())
+
+    def _answers(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
+        """What the labeller says, which may be anyone's code."""
+        assert self.labeller is not None
+        who = f"The labeller {self.labeller.name}"
+        try:
+            labels = list(self.labeller.label(comparisons))
+        except (HoldfastError, Interrupted):
+            raise
+        except Exception as error:  # the labeller may be the user's own code
+            raise HoldfastError(f"{who} failed: {first_line(error)}") from error
+        asked = {c.id for c in comparisons}
+        for label in labels:
+            if not isinstance(label, Label) or label.choice not in tuple(Choice):
+                raise HoldfastError(f"{who} answered {label!r:.60}, which is not a Label with a Choice.")
+            if label.comparison_id not in asked:
+                raise HoldfastError(f"{who} answered a comparison it was not asked about.")
+        return labels
+
+    def _candidates(
+        self, round: int, rows: list[int], policy: Policy, sample: Sample[Policy], rng: torch.Generator
+    ) -> list[Comparison]:
+        prompts = [self.codec.encode_prompt(self.prompts[i]) for i in rows]
+        seed = rng.initial_seed()
+        a, b = sample(policy, prompts, rng), sample(policy, prompts, rng)
+        origin = Provenance("reference" if round == 0 else f"round-{round - 1:04d}", round, seed % 2**31)
+
+        return [
+            Comparison(
+                f"{self.key}/{self.mark(round)}-{n:05d}",
+                self.prompts[i],
+                self.response(a, n, origin),
+                self.response(b, n, origin),
+                round,
+            )
+            for n, i in enumerate(rows)
+        ]
+
+    def response(self, rollout: Rollout, i: int, origin: Provenance) -> Response:
+        ids = rollout.responses[i]
+        text = self.codec.decode(ids) if rollout.texts is None else rollout.texts[i]
+        return Response(text, origin, tuple(ids), rollout.finished[i])
+
+    def _pair(self, comparison: Comparison) -> Pair:
+        return Pair(
+            prompt=self.codec.encode_prompt(comparison.prompt),
+            a=list(comparison.a.token_ids or ()),
+            b=list(comparison.b.token_ids or ()),
+            share_a=0.5,
+            round=comparison.round,
+        )

@@ -1,0 +1,185 @@
+"""What a run needs, loaded and checked against each other before the first byte is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.config import Config
+from holdfast.data.formats import read_preferences
+from holdfast.errors import HoldfastError
+from holdfast.models.codec import Codec
+from holdfast.models.lora import adapted, lora_of
+from holdfast.models.policy import Policy
+from holdfast.models.prompt import plain_text
+from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
+from holdfast.parallel.cores import CORES, available, keep_freed_memory
+from holdfast.preferences.comparison import LabelledComparison
+from holdfast.preferences.database import check_url
+from holdfast.randomness import derive_seed
+from holdfast.rollout.vllm_api import VLLMServer
+from holdfast.run.origin import load_policy
+from holdfast.track.sinks import check_sinks
+from holdfast.worlds.flaws import Flaw
+from holdfast.worlds.limits import within_limits
+from holdfast.worlds.loading import load_flaw
+from holdfast.worlds.protocol import Task
+
+# Below this many parameters an operation is too short to be split over the cores; whole pieces of work are, instead.
+SMALL_MODEL = 50_000_000
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """Everything a run needs, in memory and checked against each other."""
+
+    config: Config
+    task: Task
+    lm: Any
+    codec: Codec
+    imported: Sequence[LabelledComparison]
+    threads: int = 1
+    flaw: Flaw | None = None
+    fresh: bool = False  # the built-in model before it has learnt anything
+
+
+def gather(
+    config: Config,
+    task: Task,
+    policy_directory: Path | None = None,
+    ensemble_given: bool = False,
+    threads: int = 0,
+    labels_stored: bool = False,
+) -> Ingredients:
+    """Load model and data and refuse what cannot work; writes nothing.
+
+    With `labels_stored` the given preferences are in the run's store already, and are not read again.
+    """
+    set_up_torch(config)
+    directory = policy_directory or (Path(config.policy.path) if config.policy.path else task.policy_directory)
+    if directory is None:
+        lm, codec = build_tiny(config, task)
+    else:
+        lm, codec = load_policy(directory, config.policy.dtype)
+    given = config.data.preferences if not labels_stored else ""
+    read = read_preferences(given) if given else []
+    task, imported = within_limits(config, task, read, codec)
+    threads = choose_threads(config, lm, threads)
+    check_labels(config, task, len(imported), ensemble_given)
+    check_sinks(config.track.sinks)
+    if config.preferences.url:
+        check_url(config.preferences.url)
+    context = Policy(lm, fast=False).context
+    if context is not None:
+        check_lengths(config, task, codec, context)
+        check_given_lengths(config, task, imported, codec, context)
+    planted = config.flaw.name and config.flaw.where == "reward"
+    flaw = load_flaw(config.flaw.name, config.run.seed, task.demonstrations) if planted else None
+    lm = lm.to(config.run.device)
+    if config.policy.lora_rank:
+        # Once for nothing, so that layers which cannot have adapters are found before anything is written.
+        adapted(lm, lora_of(config.policy), seed=0)
+        lm.requires_grad_(directory is None)
+    return Ingredients(config, task, lm, codec, imported, threads, flaw, fresh=directory is None)
+
+
+def check_server(ingredients: Ingredients) -> None:
+    """Where a server is to sample: it has to be there, serve one model, have room, and take weights."""
+    config, task, codec = ingredients.config, ingredients.task, ingredients.codec
+    if config.vllm.url:
+        longest = max(len(codec.encode_prompt(p)) for p in (*task.prompts, *task.heldout_prompts))
+        VLLMServer(config.vllm).check(longest + config.rollout.max_new_tokens)
+
+
+def set_up_torch(config: Config) -> None:
+    """Device, determinism and memory."""
+    try:
+        # There and back: a device may exist and still hold no numbers.
+        torch.zeros(1, device=config.run.device).cpu()
+    except (RuntimeError, AssertionError) as error:
+        raise HoldfastError(f"run.device is {config.run.device!r}, which torch cannot use here; try cpu.") from error
+    keep_freed_memory()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Nothing here reads memory it has not written, so filling fresh tensors first would only cost time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def choose_threads(config: Config, lm: Any, threads: int = 0) -> int:
+    """Use `threads` cores, the configured number, or all there are; returns how many.
+
+    A small model has each core work on rows or members of its own, a large one splits every operation. Both the number
+    and the way decide how sums are rounded, so a run that is resumed takes the number it began with.
+    """
+    threads = threads or config.run.threads or available()
+    small = sum(p.numel() for p in lm.parameters()) < SMALL_MODEL
+    side_by_side = small and torch.device(config.run.device).type == "cpu"
+    torch.set_num_threads(1 if side_by_side else threads)
+    CORES.set_workers(threads if side_by_side else 1)
+    return threads
+
+
+def build_tiny(config: Config, task: Task) -> tuple[Any, Codec]:
+    """The built-in policy over the words of the task's own texts."""
+    texts = [plain_text(p) for p in (*task.prompts, *task.heldout_prompts)]
+    texts += [text for d in task.demonstrations for text in (plain_text(d.prompt), d.response)]
+    if not task.demonstrations:
+        raise HoldfastError(
+            f"The world {task.name} has no demonstrations to teach a fresh model with; "
+            "give a trained one with --policy DIR."
+        )
+    if config.sft.epochs == 0:
+        raise HoldfastError(
+            "sft.epochs is 0, but the built-in policy knows nothing yet; train it or give --policy DIR."
+        )
+    p = config.policy
+    tokenizer = word_tokenizer(texts)
+    shape = TinyShape(p.hidden, p.layers, p.heads, p.feed_forward, p.context)
+    lm = tiny_llama(len(tokenizer), shape, derive_seed(config.run.seed, "policy"))
+    return lm, Codec(tokenizer)
+
+
+def check_labels(config: Config, task: Task, imported: int, ensemble_given: bool) -> None:
+    available = imported + (config.reward.initial_comparisons if task.labeller else 0)
+    if not ensemble_given and available < 2:
+        raise HoldfastError(
+            f"A reward model needs at least 2 labelled comparisons, and there are only {available}: "
+            "raise reward.initial_comparisons, set data.preferences, or give a labeller with world.labeller."
+        )
+
+
+def check_lengths(config: Config, task: Task, codec: Codec, context: int) -> None:
+    """Every prompt and a full answer have to fit the model's context."""
+    room = context - config.rollout.max_new_tokens
+    if room < 1:
+        raise HoldfastError(
+            f"rollout.max_new_tokens is {config.rollout.max_new_tokens}, "
+            f"but the model's context is only {context} tokens."
+        )
+    for prompt in (*task.prompts, *task.heldout_prompts):
+        length = len(codec.encode_prompt(prompt))
+        if length > room:
+            raise HoldfastError(
+                f"The prompt {plain_text(prompt)[:40]!r} has {length} tokens; with rollout.max_new_tokens = "
+                f"{config.rollout.max_new_tokens} the model's context of {context} leaves {room}. "
+                "Shorten it or drop it; data.max_prompt leaves such prompts of your own data out."
+            )
+
+
+def check_given_lengths(
+    config: Config, task: Task, imported: Sequence[LabelledComparison], codec: Codec, context: int
+) -> None:
+    """Demonstrations and imported answers have to fit the model's context as well."""
+    given = [("demonstration", d.prompt, d.response) for d in task.demonstrations if config.sft.epochs]
+    for item in imported:
+        given += [("labelled answer", item.comparison.prompt, r.text) for r in (item.comparison.a, item.comparison.b)]
+    for what, prompt, response in given:
+        length = len(codec.encode_prompt(prompt)) + len(codec.encode_response(response))
+        if length > context:
+            raise HoldfastError(
+                f"A {what} to the prompt {plain_text(prompt)[:40]!r} has {length} tokens with it, but the model's "
+                f"context is {context}. Shorten it or drop it; data.max_answer leaves such out."
+            )

@@ -1,0 +1,120 @@
+"""Which probes a run has: the set that its data allows, kept in the run directory, and a prober for a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.config import Config
+from holdfast.models.batches import MicroBatch
+from holdfast.models.codec import Codec
+from holdfast.models.policy import Policy
+from holdfast.models.sharding import opened
+from holdfast.preferences.comparison import Demonstration, LabelledComparison
+from holdfast.preferences.store import PreferenceStore
+from holdfast.probes.probe_set import ProbeSet, TextPair, build_set, demonstration_pairs, labelled_pairs
+from holdfast.probes.prober import Answering, Prober
+from holdfast.probes.reading import read_rollout
+from holdfast.randomness import generator
+from holdfast.rollout.sampler import Sampling, sample
+from holdfast.run.directory import RunDirectory
+from holdfast.track.tracker import PROBES_FILE, Tracker
+from holdfast.train.ppo import Experience, response_values
+
+SET_FILE = "probes.json"
+
+
+def probe_pairs(
+    config: Config, labelled: Sequence[LabelledComparison], demonstrations: Sequence[Demonstration]
+) -> list[TextPair]:
+    """Answers to probe: labelled comparisons, and where there are none, demonstrations."""
+    if pairs := labelled_pairs(labelled):
+        return pairs
+    return demonstration_pairs(demonstrations, config.run.seed, config.probes.prompts)
+
+
+def probe_set(
+    config: Config, run: RunDirectory, codec: Codec, context: int | None, pairs: Sequence[TextPair]
+) -> ProbeSet | None:
+    """The run's set, built now if it is not there yet; None without probes, or without answers to build it of."""
+    if config.probes.every == 0:
+        return None
+    path = run.path / SET_FILE
+    if path.is_file():
+        return ProbeSet.load(path)
+    if len(pairs) < 2:
+        return None
+    probes = build_set(pairs, codec, config.run.seed, config.probes.prompts, context)
+    probes.save(path)
+    return probes
+
+
+def prober_of(
+    config: Config, run: RunDirectory, codec: Codec, tracker: Tracker, stage: str, probes: ProbeSet | None
+) -> Prober | None:
+    """A prober for one stage, which remembers what it has measured already."""
+    if probes is None:
+        return None
+    prober = Prober(
+        stage, run.path / SET_FILE, probes, config.probes.every, tracker, codec.pad_id, config.policy.micro_batch_tokens
+    )
+    prober.recall(run.path / PROBES_FILE)
+    return prober
+
+
+def data_prober(
+    config: Config,
+    run: RunDirectory,
+    codec: Codec,
+    tracker: Tracker,
+    stage: str,
+    context: int | None,
+    imported: Sequence[LabelledComparison],
+    demonstrations: Sequence[Demonstration],
+    store: PreferenceStore | None = None,
+) -> Prober | None:
+    """A prober of the set that the run has, or of one from its data; with nothing else, from the first labels."""
+    if config.probes.every == 0:
+        return None
+    pairs = probe_pairs(config, imported, demonstrations)
+    if not pairs and store is not None:
+        pairs = probe_pairs(config, store.labelled(up_to_round=0), ())
+    return prober_of(config, run, codec, tracker, stage, probe_set(config, run, codec, context, pairs))
+
+
+def while_imitating(
+    prober: Prober | None, policy: Policy, config: Config, codec: Codec, sampling: Sampling, demonstrations: int
+) -> Callable[[int], None]:
+    """Probe before the first update of a fine-tuning; returns what to do after each of them."""
+    if prober is None:
+        return lambda update: None
+    prober.rows = []  # fine-tuning always begins anew
+    prober.begin(policy, own_answers(config, codec, sampling, prober.stage))
+    last = config.sft.epochs * -(-demonstrations // config.sft.batch)
+
+    def after_update(update: int) -> None:
+        if prober.due(update) or update == last:
+            prober.probe(policy, update, 0)
+
+    return after_update
+
+
+def own_answers(config: Config, codec: Codec, sampling: Sampling, stage: str) -> Answering:
+    """How a policy answers the probes' prompts when a stage begins; always the same for the same policy."""
+
+    def answer(policy: Policy, prompts: list[list[int]]) -> list[list[int]]:
+        rng = generator(config.run.seed, "probe answers", stage)
+        return sample(policy, prompts, sampling, codec.eos_id, codec.pad_id, rng).responses
+
+    return answer
+
+
+def probe_step(
+    prober: Prober, policy: Policy, experience: Experience, batches: list[MicroBatch], temperature: float, at: Any
+) -> None:
+    """A probe after a step of the loop, with what the step did to its own answers."""
+    rollout = experience.rollout
+    after_BT = response_values(policy, rollout, batches, temperature)
+    with opened(policy):
+        own = read_rollout(policy, batches, rollout.logprobs_BT, after_BT, experience.advantages_BT, rollout.mask_BT)
+    prober.probe(policy, at.step, at.round, {"rollout": own})

@@ -1,0 +1,123 @@
+"""What a stage has done to the policy: KL to SFT, length, people's opinion, and the truth where somebody knows it.
+
+Means over held-out prompts with 95% intervals; people compare the policy with SFT on fresh prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+
+from holdfast.config import Config
+from holdfast.guard.audit import wilson
+from holdfast.models.codec import Codec
+from holdfast.models.policy import Policy
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.collector import Collecting
+from holdfast.preferences.comparison import Comparison, Provenance
+from holdfast.preferences.store import PreferenceStore
+from holdfast.randomness import Cursor, generator
+from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.repeats import is_repeat
+from holdfast.rollout.likelihood import answer_logprobs
+from holdfast.rollout.sampler import sample
+from holdfast.run.loop import Answer, sampling_of
+from holdfast.worlds.protocol import Task
+
+# How true each answer is, by somebody who knows; the pipeline itself does not.
+Truth = Callable[[Sequence[Prompt], Sequence[Answer]], list[float]]
+
+MEASURE = "measure"
+AUDIT = "/audit-"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over prompts with its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    half = 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    mean = fmean(values)
+    return Mean(mean, mean - half, mean + half, len(values))
+
+
+def measure_policy(
+    config: Config, codec: Codec, policy: Policy, sft: Policy, prompts: Sequence[Prompt], truth: Truth | None
+) -> dict[str, Any]:
+    """KL to SFT, length and, where it is known, the truth, of answers to the same prompts by the same draws."""
+    ids = [codec.encode_prompt(prompt) for prompt in prompts]
+    rng = generator(config.run.seed, "stage measure")
+    rollout = sample(policy, ids, sampling_of(config), codec.eos_id, codec.pad_id, rng)
+    limits = codec.pad_id, config.policy.micro_batch_tokens, config.rollout.temperature
+    ours_B = (rollout.logprobs_BT * rollout.mask_BT).sum(1)
+    kl_B = ours_B - answer_logprobs(sft, rollout.prompts, rollout.responses, *limits)
+    answers = [Answer(codec.decode(r), done) for r, done in zip(rollout.responses, rollout.finished, strict=True)]
+    known = None if truth is None else truth(prompts, answers)
+    return {
+        "kl": asdict(mean_of(kl_B.tolist())),
+        "length": asdict(mean_of([float(n) for n in rollout.lengths])),
+        "unfinished": 1.0 - sum(rollout.finished) / len(rollout.finished),
+        "gold": None if known is None else asdict(mean_of(known)),
+    }
+
+
+def ask_people(
+    config: Config, task: Task, codec: Codec, store: PreferenceStore, key: str, label: str, policy: Policy, sft: Policy
+) -> dict[str, Any] | None:
+    """How often people prefer the policy's answer to SFT's; None where nobody answers."""
+    count = config.pipeline.audit_pairs
+    if task.labeller is None or count == 0:
+        return None
+    rng = generator(config.run.seed, "stage audit", label)
+    rows = torch.randint(len(task.prompts), (count,), generator=rng).tolist()
+    prompts = [codec.encode_prompt(task.prompts[i]) for i in rows]
+    sampling = sampling_of(config)
+    ours, theirs = (sample(p, prompts, sampling, codec.eos_id, codec.pad_id, rng) for p in (policy, sft))
+    swapped = torch.randint(2, (count,), generator=rng).tolist()
+    nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
+    cursor = Cursor(len(task.prompts), config.run.seed, "stage audit")
+    collecting = Collecting(key, codec, task.prompts, store, task.labeller, nobody, config.preferences, cursor)
+    asked = []
+    for n, row in enumerate(rows):
+        one = collecting.response(ours, n, Provenance(label, 0, n))
+        other = collecting.response(theirs, n, Provenance("sft", 0, n))
+        comparison = Comparison(f"{key}/{MEASURE}-{label}-{n:05d}", task.prompts[row], one, other, 0)
+        asked.append(comparison.swap() if swapped[n] else comparison)
+    collecting.ask(asked)
+    by_id = dict(zip([c.id for c in asked], swapped, strict=True))
+    answered = store.labelled_among([c.id for c in asked])
+    won = [1.0 - item.share_a if by_id[item.comparison.id] else item.share_a for item in answered]
+    if not won:
+        return None
+    share = wilson(sum(won), len(won))
+    return asdict(Mean(sum(won) / len(won), share.low, share.high, len(won)))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Labels of a stage: to train on, and to measure (audits, what was asked again); tokens of the compared answers."""
+
+    labels: int = 0
+    audit_labels: int = 0
+    tokens: int = 0
+
+
+def labels_between(store: PreferenceStore, after: int, up_to: int) -> Spent:
+    """What people have answered between two watermarks; what measured a stage is not its own spending."""
+    ids: list[str] = []
+    while page := store.first_answers(after, up_to):
+        ids += [row.comparison_id for row in page if f"/{MEASURE}-" not in row.comparison_id]
+        after = page[-1].seq
+    audits = sum(AUDIT in key or is_repeat(key) for key in ids)
+    sides = [side for item in store.labelled_among(ids, up_to) for side in (item.comparison.a, item.comparison.b)]
+    return Spent(len(ids) - audits, audits, sum(len(side.token_ids or ()) for side in sides))

@@ -1,0 +1,173 @@
+"""What each kind of stage does, in a run directory of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoint.files import read_json, write_json_atomic
+from holdfast.models.lora import merged
+from holdfast.preferences.pair import pairs_of
+from holdfast.probes.probe_set import ProbeSet
+from holdfast.reward.ensemble import VersionStore
+from holdfast.reward.replay import holdout_place
+from holdfast.reward.training import labels_for
+from holdfast.run.build import assemble, build_ensemble, imitator, prepare_reference, take_in
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import Ingredients
+from holdfast.run.loop import Observer, sampling_of
+from holdfast.run.probes import SET_FILE, own_answers, prober_of
+from holdfast.stages.distillation import distil
+from holdfast.stages.dpo_run import assemble_dpo
+from holdfast.stages.plan import Stage
+from holdfast.track.progress import Progress
+from holdfast.track.tracker import Tracker
+from holdfast.train.best_of_n import BestOfN
+
+BEGUN = "begun.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stage works: its run directory, what it starts from, the ensemble there is, its key for ids.
+
+    `start` is what `load_policy` takes, `start_name` what people call it.
+    """
+
+    stage: Stage
+    run: RunDirectory
+    start: str
+    start_name: str
+    ensemble: Path | None
+    key: str
+
+    def begun_at(self, watermark: int) -> int:
+        """The newest label when the stage began, also after it was cut and resumed."""
+        file = self.run.path / BEGUN
+        if not file.is_file():
+            write_json_atomic(file, {"watermark": watermark})
+        return int(read_json(file)["watermark"])
+
+
+@dataclass(frozen=True)
+class Done:
+    """A stage's policy, where it has a new one that is not on disk yet, and the tokens it took."""
+
+    model: Any = None
+    tokens_sampled: int = 0
+    tokens_trained: int = 0
+    note: str = ""
+
+
+Stop = Callable[[], bool]
+
+
+def work_sft(
+    ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
+) -> Done:
+    """Supervised fine-tuning; the result is the run's reference."""
+    tracker = Tracker(place.run.path)
+    try:
+        if not place.run.reference.is_dir():
+            tracker.rewind({**tracker.offsets(), "probes": 0})
+        prepare_reference(ingredients, place.run, tracker, progress)
+    finally:
+        tracker.close()
+    codec, config = ingredients.codec, ingredients.config
+    tokens = sum(len(codec.encode_response(d.response)) for d in ingredients.task.demonstrations)
+    return Done(tokens_trained=config.sft.epochs * tokens)
+
+
+def work_reward(
+    ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
+) -> Done:
+    """The first version of an ensemble, from every label there is and fresh ones."""
+    assembly = assemble(ingredients, place.run, progress, (), stop)
+    try:
+        accuracy = assembly.loop.refreshing.holdout_accuracy()
+        ensemble, store = assembly.loop.rewarding.ensemble, assembly.loop.collecting.store
+        known = store.labelled(watermark=ensemble.watermark)
+    finally:
+        assembly.close()
+    config = ingredients.config.reward
+    pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])
+    shares = [labels_for(k, ensemble, pairs, config.bootstrap) for k in range(len(ensemble.models))]
+    tokens = config.epochs * sum(len(p.a) + len(p.b) for share in shares for p in share)
+    right = "" if accuracy is None else f", right on {accuracy:.1%} of held-out labels"
+    return Done(tokens_trained=tokens, note=f"{ensemble.labels:,} labels{right}")
+
+
+def work_ppo(
+    ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
+) -> Done:
+    """Rounds of the online loop under the guard."""
+    given = place.ensemble if place.ensemble is not None and place.ensemble.is_dir() else None
+    assembly = assemble(ingredients, place.run, progress, observers, stop, given)
+    config = ingredients.config
+    try:
+        assembly.loop.run()
+        note = "stopped by the guard at its last good policy" if assembly.loop.stopped else ""
+        lm = merged(assembly.loop.policy.lm)
+    finally:
+        assembly.close()
+    tokens = rollout_tokens(place.run.path, config.ppo.batch * config.ppo.samples_per_prompt)
+    return Done(lm, tokens, config.ppo.epochs * tokens, note)
+
+
+def work_dpo(
+    ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
+) -> Done:
+    """DPO on the store's labels: all, or the newest."""
+    assembly = assemble_dpo(ingredients, place.run, progress, observers, stop)
+    try:
+        assembly.loop.run()
+        pairs, lm = assembly.loop.pairs, merged(assembly.loop.policy.lm)
+    finally:
+        assembly.close()
+    tokens = sum(len(p.chosen) + len(p.rejected) for p in pairs)
+    return Done(lm, 0, ingredients.config.dpo.epochs * tokens, f"{len(pairs):,} pairs")
+
+
+def work_distil(
+    ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
+) -> Done:
+    """Best-of-n answers back into the policy."""
+    config, codec = ingredients.config, ingredients.codec
+    assert place.ensemble is not None
+    ensemble = build_ensemble(config, ingredients.lm, codec)
+    VersionStore(place.ensemble).load_in_use_into(ensemble)
+    tracker = Tracker(place.run.path)
+    policy = imitator(ingredients)
+    with closing(tracker):
+        chooser = BestOfN(
+            policy, ensemble, codec, sampling_of(config), config.reward.aggregation, config.reward.uncertainty_lambda
+        )
+        tracker.rewind({**tracker.offsets(), "probes": 0})
+        file = place.run.path / SET_FILE
+        probes = ProbeSet.load(file) if config.probes.every and file.is_file() else None
+        prober = prober_of(config, place.run, codec, tracker, "distil", probes)
+        if prober is not None:
+            prober.begin(policy, own_answers(config, codec, sampling_of(config), "distil"))
+
+        def after_update(update: int) -> None:
+            if prober is not None and prober.due(update):
+                prober.probe(policy, update, 0)
+
+        done = distil(chooser, ingredients.task.prompts, config, progress, after_update)
+    take_in(ingredients, policy)
+    trained = config.bestofn.epochs * done.answers * done.tokens_sampled // max(1, config.bestofn.n * done.answers)
+    return Done(ingredients.lm, done.tokens_sampled, trained, f"imitated {done.answers:,} answers")
+
+
+WORK = {"sft": work_sft, "reward": work_reward, "ppo": work_ppo, "dpo": work_dpo, "distil": work_distil}
+
+
+def rollout_tokens(run: Path, answers: int) -> int:
+    """Tokens of the answers that the policy was trained on."""
+    file = run / "metrics.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    return int(sum(answers * row["response/length_mean"] for row in rows if row.get("response/length_mean")))

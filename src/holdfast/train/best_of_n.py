@@ -1,0 +1,109 @@
+"""Best-of-n: sample n answers to a prompt, score them with the ensemble, return the one it likes best.
+
+prompts -> policy, n times each -> ensemble -> aggregate -> the best of each prompt
+
+Shapes: K member, N answers to one prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.models.codec import Codec
+from holdfast.models.policy import Policy
+from holdfast.models.prompt import Prompt
+from holdfast.reward.aggregate import Aggregation, aggregate
+from holdfast.reward.ensemble import Ensemble
+from holdfast.rollout.sampler import Sampling, sample
+from holdfast.track.progress import Progress, Silent
+
+# Answers that are sampled and scored together.
+AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """All n answers to one prompt, with every member's standardised score of each."""
+
+    prompt: Prompt
+    tokens: list[list[int]]
+    finished: list[bool]
+    members_KN: Tensor
+
+
+@dataclass(frozen=True)
+class Best:
+    """The answer that won, its score, and what the n answers scored on average."""
+
+    prompt: Prompt
+    text: str
+    tokens: list[int]
+    finished: bool
+    score: float
+    members: tuple[float, ...]
+    mean_score: float
+    n: int
+
+
+@dataclass
+class BestOfN:
+    """Policy and ensemble with how answers are drawn and how the members' opinions become one."""
+
+    policy: Policy
+    ensemble: Ensemble
+    codec: Codec
+    sampling: Sampling
+    aggregation: Aggregation = "uncertainty"
+    uncertainty_lambda: float = 0.5
+
+    def answers(
+        self, prompts: Sequence[Prompt], n: int, rng: torch.Generator, progress: Progress | None = None
+    ) -> list[Best]:
+        """The best of n answers to each prompt."""
+        progress = progress or Silent()
+        progress.begin("best of n", len(prompts))
+        found = []
+        for candidates in self.candidates(prompts, n, rng):
+            found.append(self.pick(candidates))
+            progress.advance(score=found[-1].score)
+        return found
+
+    def candidates(self, prompts: Sequence[Prompt], n: int, rng: torch.Generator) -> Iterator[Candidates]:
+        """All answers with their scores, prompt by prompt."""
+        if n < 1:
+            raise ValueError(f"The best of {n} answers is not defined; n is at least 1.")
+        at_once = max(1, AT_ONCE // n)
+        for start in range(0, len(prompts), at_once):
+            some = prompts[start : start + at_once]
+            ids = [self.codec.encode_prompt(prompt) for prompt in some for _ in range(n)]
+            rollout = sample(self.policy, ids, self.sampling, self.codec.eos_id, self.codec.pad_id, rng)
+            scores_KB = self._scores(rollout.prompts, rollout.responses)
+            for i, prompt in enumerate(some):
+                rows = slice(i * n, (i + 1) * n)
+                yield Candidates(prompt, rollout.responses[rows], rollout.finished[rows], scores_KB[:, rows])
+
+    def pick(self, candidates: Candidates) -> Best:
+        """The candidate with the highest aggregate; of equals, the first."""
+        scores_N = aggregate(candidates.members_KN, self.aggregation, self.uncertainty_lambda)
+        best = int(scores_N.argmax())
+        return Best(
+            prompt=candidates.prompt,
+            text=self.codec.decode(candidates.tokens[best]),
+            tokens=candidates.tokens[best],
+            finished=candidates.finished[best],
+            score=float(scores_N[best]),
+            members=tuple(candidates.members_KN[:, best].tolist()),
+            mean_score=float(scores_N.mean()),
+            n=len(candidates.tokens),
+        )
+
+    def _scores(self, prompts: list[list[int]], responses: list[list[int]]) -> Tensor:
+        """scores_KB; an answer that comes again to the same prompt is scored once."""
+        keys = [(tuple(p), tuple(r)) for p, r in zip(prompts, responses, strict=True)]
+        places = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        scores_KU = self.ensemble.scores([p for p, _ in places], [r for _, r in places])
+        return scores_KU[:, [places[key] for key in keys]]

@@ -1,0 +1,412 @@
+"""One PPO update: what the policy learns from a step's answers.
+
+    Rollout + reference log-probs + scores -> assign_credit -> Experience -> PPO.update -> statistics
+
+Shapes: B answers, T response tokens (padded on the right), N response tokens of a micro-batch laid end to end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.algorithms.finite import all_finite, first_nonfinite
+from holdfast.algorithms.gae import gae
+from holdfast.algorithms.grpo import grpo_advantages
+from holdfast.algorithms.kl import kl_estimate
+from holdfast.algorithms.masking import masked_whiten
+from holdfast.algorithms.ppo import PolicyStats, kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
+from holdfast.algorithms.rloo import rloo_advantages
+from holdfast.config.schema import KLConfig, PPOConfig
+from holdfast.models.batches import MicroBatch, lay_out, micro_batches, pick_out
+from holdfast.models.gradients import accumulate
+from holdfast.models.policy import Policy
+from holdfast.models.reward_model import CriticModel
+from holdfast.models.sharding import plain, whole
+from holdfast.models.weights import learning
+from holdfast.parallel.cores import CORES
+from holdfast.parallel.processes import PROCESSES
+from holdfast.rollout.sampler import Rollout
+from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
+
+Told = TypeVar("Told")
+
+
+class NonFiniteStep(Exception):
+    """A value that is not a number turned up before it could reach the optimiser."""
+
+    met_by_all = True  # it is looked for in sums over the processes
+
+
+@dataclass(frozen=True)
+class Experience:
+    """A rollout with everything that PPO needs to learn from it."""
+
+    rollout: Rollout
+    reference_logprobs_BT: Tensor
+    values_BT: Tensor
+    advantages_BT: Tensor
+    returns_BT: Tensor
+    kl_B: Tensor
+    rewards_B: Tensor
+
+
+def assign_credit(
+    rollout: Rollout,
+    reference_logprobs_BT: Tensor,
+    values_BT: Tensor,
+    scores_B: Tensor,
+    beta: float,
+    ppo: PPOConfig,
+    kl: KLConfig,
+) -> Experience:
+    """Advantages and returns from scores and the KL penalty, by GAE or against the other answers to a prompt."""
+    mask_BT = rollout.mask_BT
+    penalty_BT = kl_estimate(rollout.logprobs_BT, reference_logprobs_BT, kl.estimator) * mask_BT
+    beta_in_reward = beta if kl.placement == "reward" else 0.0
+    rewards_BT = kl_penalised_rewards(scores_B, penalty_BT, mask_BT, beta_in_reward)
+    if ppo.advantage == "gae":
+        advantages_BT, returns_BT = gae(rewards_BT, values_BT, mask_BT, ppo.gamma, ppo.lam)
+    else:
+        group_advantages = rloo_advantages if ppo.advantage == "rloo" else grpo_advantages
+        advantages_BT = group_advantages(rewards_BT.sum(1), ppo.samples_per_prompt)[:, None] * mask_BT
+        returns_BT = torch.zeros_like(rewards_BT)
+    # One token alone has no spread to whiten by.
+    if ppo.whiten and ppo.advantage == "gae" and int(mask_BT.sum()) > 1:
+        advantages_BT = masked_whiten(advantages_BT, mask_BT)
+    kl_BT = (rollout.logprobs_BT - reference_logprobs_BT) * mask_BT
+    experience = Experience(
+        rollout, reference_logprobs_BT, values_BT, advantages_BT, returns_BT, kl_BT.sum(1), rewards_BT.sum(1)
+    )
+    bad = first_nonfinite(
+        {
+            "log-probs": rollout.logprobs_BT,
+            "reference log-probs": reference_logprobs_BT,
+            "scores": scores_B,
+            "values": values_BT,
+            "advantages": advantages_BT,
+        }
+    )
+    if bad:
+        raise NonFiniteStep(f"{bad} are not all numbers")
+    return experience
+
+
+@torch.no_grad()
+def response_values(model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0) -> Tensor:
+    """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values."""
+    needed = {"temperature": temperature, **told_of(rollout, batches)}
+    with PROCESSES.joint("values", [model], needed), whole(model):
+        return values_of(model, rollout.logprobs_BT.shape, batches, temperature)
+
+
+def told_of(rollout: Rollout, batches: list[MicroBatch]) -> dict[str, Any]:
+    """Answers and how they are cut into micro-batches, for the other processes."""
+    return {
+        "prompts": rollout.prompts,
+        "responses": rollout.responses,
+        "groups": [batch.rows for batch in batches],
+        "pad_id": batches[0].pad_id if batches else 0,
+    }
+
+
+@torch.no_grad()
+def values_of(model: nn.Module, shape: Sequence[int], batches: list[MicroBatch], temperature: float) -> Tensor:
+    """The same; in joint work each process takes some of the batches."""
+    out_BT = torch.zeros(*shape)
+
+    def compute(batch: MicroBatch) -> None:
+        result = model(batch, temperature).logprobs_N if isinstance(model, Policy) else model(batch)
+        lay_out(result, batch, out_BT)
+
+    CORES.share([partial(compute, batch) for batch in PROCESSES.part(batches)])
+    PROCESSES.add(out_BT)
+    return out_BT
+
+
+class PolicyOptimiser(Protocol):
+    """What the loop asks of whatever moves the policy: PPO, or online DPO."""
+
+    critic: CriticModel | None
+    optimiser: torch.optim.AdamW
+
+    def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]: ...
+
+    def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor: ...
+
+    def credit(
+        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
+    ) -> Experience: ...
+
+    def learn(
+        self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
+    ) -> tuple[dict[str, float], float]: ...
+
+
+def rollout_batches(
+    policy: Policy, rollout: Rollout, rows: list[int] | None, pad_id: int, max_tokens: int
+) -> list[MicroBatch]:
+    """Micro-batches of some of a rollout's answers, or of all."""
+    rows = list(range(len(rollout.prompts))) if rows is None else rows
+    pieces = CORES.free if policy.fast is not None else 0
+    return micro_batches(rollout.prompts, rollout.responses, rows, pad_id, max_tokens, policy.device, pieces)
+
+
+def kl_of_update(
+    policy: Policy, rollout: Rollout, answers: int, temperature: float, pad_id: int, max_tokens: int
+) -> float:
+    """KL(policy that sampled || policy now) in nats per answer, by k3 on `answers` of the rollout (0 for all)."""
+    count = len(rollout.prompts)
+    rows = list(range(0, count, max(1, count // (answers or count))))
+    batches = rollout_batches(policy, rollout, rows, pad_id, max_tokens)
+    after_BT = response_values(policy, rollout, batches, temperature)
+    kl_BT = kl_estimate(rollout.logprobs_BT[rows], after_BT[rows], "k3") * rollout.mask_BT[rows]
+    kl = float(kl_BT.sum(1).mean())
+    if not math.isfinite(kl):
+        raise NonFiniteStep("the KL of the update is not a number")
+    return kl
+
+
+def all_or_nothing(parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer, work: Callable[[], Told]) -> Told:
+    """What `work` gives; where it meets a bad number, weights and optimiser are put back as they were."""
+    weights = [p.detach().clone() for p in parameters]
+    moments, settings = optimiser_snapshot(optimiser)
+    try:
+        return work()
+    except NonFiniteStep:
+        with torch.no_grad():
+            for parameter, before in zip(parameters, weights, strict=True):
+                parameter.copy_(before)
+        restore_optimiser(optimiser, moments, settings)
+        raise
+
+
+@contextmanager
+def joint_learning(
+    policy: Policy,
+    experience: Experience,
+    batches: list[MicroBatch],
+    beta: float,
+    lr: float,
+    rng: torch.Generator,
+) -> Iterator[None]:
+    """Have all processes learn from a step's answers, each with a copy of everything."""
+    rollout = experience.rollout
+    needed = {"finished": rollout.finished, "beta": beta, "lr": lr, **told_of(rollout, batches)}
+    tensors = {
+        "logprobs": rollout.logprobs_BT,
+        "mask": rollout.mask_BT,
+        "reference": experience.reference_logprobs_BT,
+        "values": experience.values_BT,
+        "advantages": experience.advantages_BT,
+        "returns": experience.returns_BT,
+        "kl": experience.kl_B,
+        "rewards": experience.rewards_B,
+        "rng": rng.get_state(),
+    }
+    with PROCESSES.joint("learn", [policy], needed, tensors):
+        yield
+
+
+NO_STATS = PolicyStats(*(torch.zeros(()) for _ in range(4)))
+
+
+def over_processes(stats: PolicyStats) -> PolicyStats:
+    """The statistics of all processes' tokens, in joint work."""
+    if not PROCESSES.together:
+        return stats
+    sums = torch.stack([stats.tokens, stats.clipped, stats.kl, stats.ratio]).double()
+    PROCESSES.add(sums)
+    return PolicyStats(*sums)
+
+
+class PPO:
+    """Clipped policy and value updates over one optimiser."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        critic: CriticModel | None,
+        ppo: PPOConfig,
+        kl: KLConfig,
+        temperature: float,
+        max_tokens: int,
+        pad_id: int,
+    ) -> None:
+        self.policy, self.critic, self.ppo, self.kl = policy, critic, ppo, kl
+        self.temperature, self.max_tokens, self.pad_id = temperature, max_tokens, pad_id
+        judging = critic if critic is not None else policy.value_head
+        valuing = learning(judging) if judging is not None else []
+        acting = [p for p in learning(policy) if all(p is not other for other in valuing)]
+        self.parameters = [*acting, *valuing]
+        # The critic's group is the second one, where there is a critic: it starts from nothing and learns faster.
+        groups = [{"params": group} for group in (acting, valuing) if group]
+        self.optimiser = torch.optim.AdamW(groups, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+
+    def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
+        return rollout_batches(self.policy, rollout, rows, self.pad_id, self.max_tokens)
+
+    def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor:
+        """What the critic expected: kept from sampling for a value head, one pass for a model of its own."""
+        if self.critic is not None:
+            return response_values(self.critic, rollout, batches)
+        return torch.zeros_like(rollout.logprobs_BT) if rollout.values_BT is None else rollout.values_BT
+
+    def moved(self, rollout: Rollout) -> float:
+        """KL(policy before the update || policy after it) in nats per answer, by k3 on some of the step's answers.
+
+        It is one more pass over them, so it takes as many as the ledger needs and no more, spread over the step.
+        """
+        return kl_of_update(self.policy, rollout, self.kl.step_answers, self.temperature, self.pad_id, self.max_tokens)
+
+    def credit(
+        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
+    ) -> Experience:
+        """Advantages and returns of a step's answers."""
+        return assign_credit(rollout, reference_BT, values_BT, rewards_B, beta, self.ppo, self.kl)
+
+    def learn(
+        self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
+    ) -> tuple[dict[str, float], float]:
+        """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
+        with joint_learning(self.policy, experience, batches, beta, lr, rng):
+            return all_or_nothing(
+                self.parameters,
+                self.optimiser,
+                lambda: (self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)),
+            )
+
+    def update(
+        self,
+        experience: Experience,
+        beta: float,
+        lr: float,
+        rng: torch.Generator,
+        batches: list[MicroBatch] | None = None,
+    ) -> dict[str, float]:
+        """Several passes over the step's answers; stops early when the policy has moved too far from its start.
+
+        `batches` of all answers, where there are some already, serve where a minibatch is all answers.
+        """
+        for group, factor in zip(self.optimiser.param_groups, (1.0, self.ppo.critic_lr_factor), strict=False):
+            group["lr"] = lr * factor
+        stats: PolicyStats | None = None
+        value_losses, policy_losses, kl_losses, norms = [], [], [], []
+        epochs_done = 0
+        for _ in range(self.ppo.epochs):
+            epoch_stats: PolicyStats | None = None
+            for rows in self._minibatches(len(experience.rollout.prompts), rng):
+                given = batches if self.ppo.minibatches == 1 and batches else self.batches(experience.rollout, rows)
+                policy_loss, value_loss, kl_loss, some = self._accumulate(experience, given, beta)
+                norms.append(self._move())
+                policy_losses.append(policy_loss)
+                value_losses.append(value_loss)
+                kl_losses.append(kl_loss)
+                epoch_stats = some if epoch_stats is None else epoch_stats + some
+            assert epoch_stats is not None
+            stats = epoch_stats if stats is None else stats + epoch_stats
+            epochs_done += 1
+            if self.ppo.epoch_kl_stop and float(epoch_stats.mean_kl) > self.ppo.epoch_kl_stop:
+                break
+        assert stats is not None
+        measured = {
+            "loss/policy_avg": _mean(policy_losses),
+            "policy/approxkl_avg": float(stats.mean_kl),
+            "policy/clipfrac_avg": float(stats.clip_fraction),
+            "val/ratio": float(stats.mean_ratio),
+            "optim/grad_norm": _mean(norms),
+            "control/epochs_done": float(epochs_done),
+        }
+        if self.ppo.advantage == "gae":
+            measured["loss/value_avg"] = _mean(value_losses)
+            measured["val/explained_variance"] = explained_variance(experience)
+        if self.kl.placement == "loss":
+            measured["loss/kl_avg"] = _mean(kl_losses)
+        return measured
+
+    def _minibatches(self, answers: int, rng: torch.Generator) -> Iterator[list[int]]:
+        order = torch.randperm(answers, generator=rng).tolist()
+        size = -(-answers // self.ppo.minibatches)
+        for start in range(0, answers, size):
+            yield order[start : start + size]
+
+    def _accumulate(
+        self, experience: Experience, batches: list[MicroBatch], beta: float
+    ) -> tuple[float, float, float, PolicyStats]:
+        """Add up a minibatch's gradients over its micro-batches, which are worked on side by side."""
+        token_count = sum(batch.tokens for batch in batches)
+
+        def loss_of(batch: MicroBatch) -> tuple[Tensor, tuple[list[float], PolicyStats]]:
+            losses, stats = self._losses(experience, batch, beta, token_count)
+            return torch.stack(losses).sum(), ([float(loss.detach()) for loss in losses], stats)
+
+        parts = accumulate(self.parameters, batches, loss_of)
+        sums, stats = [0.0, 0.0, 0.0], NO_STATS
+        for losses, some in parts:
+            sums, stats = [a + b for a, b in zip(sums, losses, strict=True)], stats + some
+        sums = PROCESSES.total(sums)
+        return sums[0], sums[1], sums[2], over_processes(stats)
+
+    def _losses(
+        self, experience: Experience, batch: MicroBatch, beta: float, token_count: int
+    ) -> tuple[list[Tensor], PolicyStats]:
+        device = self.policy.device
+
+        def tokens(values_BT: Tensor) -> Tensor:
+            return pick_out(values_BT, batch).to(device)
+
+        out = self.policy(batch, self.temperature)
+        mask_N = torch.ones_like(out.logprobs_N)
+        policy_loss, stats = ppo_policy_loss(
+            out.logprobs_N,
+            tokens(experience.rollout.logprobs_BT),
+            tokens(experience.advantages_BT),
+            mask_N,
+            self.ppo.clip,
+            token_count,
+        )
+        value_loss = kl_loss = torch.zeros((), device=device)
+        if self.ppo.advantage == "gae":
+            values_N = self.critic(batch) if self.critic is not None else out.values_N
+            assert values_N is not None
+            value_loss = self.ppo.value_coef * ppo_value_loss(
+                values_N,
+                tokens(experience.values_BT),
+                tokens(experience.returns_BT),
+                mask_N,
+                self.ppo.value_clip,
+                token_count,
+            )
+        if self.kl.placement == "loss":
+            reference_N = tokens(experience.reference_logprobs_BT)
+            kl_loss = beta * kl_estimate(out.logprobs_N, reference_N, self.kl.estimator).sum() / token_count
+        return [policy_loss, value_loss, kl_loss], stats
+
+    def _move(self) -> float:
+        """Clip the gradient and let the optimiser take its step, unless a value is not a number."""
+        norm = plain(torch.nn.utils.clip_grad_norm_(self.parameters, self.ppo.max_grad_norm))
+        if not all_finite([norm]):
+            self.optimiser.zero_grad(set_to_none=True)
+            raise NonFiniteStep("gradients are not all numbers")
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return float(norm)
+
+
+def explained_variance(experience: Experience) -> float:
+    """1 - Var(returns - values) / Var(returns) over response tokens: 1 is a perfect critic, 0 a constant one."""
+    mask_BT = experience.rollout.mask_BT
+    returns_N, values_N = experience.returns_BT[mask_BT], experience.values_BT[mask_BT]
+    variance = float(returns_N.var(unbiased=False))
+    return 0.0 if variance == 0.0 else 1.0 - float((returns_N - values_N).var(unbiased=False)) / variance
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

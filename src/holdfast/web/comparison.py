@@ -1,0 +1,135 @@
+"""Several runs in the same charts: those that stand beside the one that is served."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from holdfast.charts.axes import format_value
+from holdfast.charts.chart import line_chart
+from holdfast.charts.spec import ChartSpec, Series
+from holdfast.charts.style import PALETTE_SIZE
+from holdfast.guard.lines import rate_of, share
+from holdfast.report import rounds, words
+from holdfast.report.data import RunData
+from holdfast.report.panels import MAIN, MORE, MetricPanel, window
+from holdfast.report.tail import RunFollower
+from holdfast.report.undone import undone
+from holdfast.web.pages import page
+from holdfast.web.security import TheSite, Watching
+
+router = APIRouter(include_in_schema=False)
+
+MOST_RUNS = PALETTE_SIZE
+PROXY = MetricPanel(
+    "objective/scores", "Proxy", "What the reward ensemble says; each run has its own ensemble.", "score"
+)
+COMPARED = (
+    PROXY,
+    *(
+        panel
+        for panel in (*MAIN, *MORE)
+        if panel.metric
+        in (
+            "objective/kl", "objective/kl_cumulative", "control/beta", "ensemble/spread", "response/length_mean",
+            "objective/entropy", "response/distinct2",
+        )
+    ),
+)  # fmt: skip
+
+_followers: dict[Path, RunFollower] = {}
+_guard = threading.Lock()
+
+
+def neighbours(path: Path) -> list[str]:
+    """The names of the runs in the same directory, this one first."""
+    beside = sorted(one.parent.name for one in path.resolve().parent.glob("*/manifest.json"))
+    name = path.resolve().name
+    return [name, *(other for other in beside if other != name)]
+
+
+def read(path: Path) -> RunData:
+    """A run, of which only what is new is read."""
+    with _guard:
+        if len(_followers) > 2 * MOST_RUNS:
+            _followers.clear()
+        return _followers.setdefault(path, RunFollower(path)).read()
+
+
+def overlaid(panel: MetricPanel, runs: dict[str, RunData]) -> ChartSpec:
+    """One metric of several runs."""
+    series = []
+    for colour, (name, run) in enumerate(runs.items()):
+        known = undone(run).kept(run.known(panel.metric))
+        xs, ys = [float(step) for step, _ in known], [value for _, value in known]
+        series.append(Series(name, xs, ys, colour, smooth=window(len(known))))
+    return ChartSpec(
+        panel.title, panel.subtitle, panel.unit, tuple(series), percent=panel.percent, from_zero=panel.from_zero
+    )
+
+
+def audited(runs: dict[str, RunData]) -> ChartSpec:
+    """People's win rate against the reference, with its interval."""
+    series = []
+    for colour, (name, run) in enumerate(runs.items()):
+        gone = undone(run)
+        rates = [
+            (float(event.step), rate)
+            for event in run.events
+            if event.kind == "audit" and event.step is not None and not gone.covers(event.step)
+            if (rate := rate_of(event.fields, "reference")) is not None
+        ]
+        xs = [x for x, _ in rates]
+        series.append(
+            Series(
+                name, xs, [rate.rate for _, rate in rates], colour, dots=len(rates) <= 60,
+                low=[rate.low for _, rate in rates], high=[rate.high for _, rate in rates],
+            )
+        )  # fmt: skip
+    every = [x for one in series for x in one.xs]
+    half = Series("one half", [min(every)], [0.5], bare=True) if every else None
+    return ChartSpec(
+        "People prefer it to the reference",
+        "Share of fresh pairs, a tie as half, with the 95% interval. Undone rounds are left out.",
+        series=tuple(series), limit=half, percent=True,
+    )  # fmt: skip
+
+
+def figures(runs: dict[str, RunData]) -> list[tuple[str, list[str]]]:
+    """The key figures of each run, a row for each."""
+
+    def last(run: RunData, metric: str) -> str:
+        known = undone(run).kept(run.known(metric))
+        return format_value(known[-1][1]) if known else "–"
+
+    rows: list[tuple[str, list[str]]] = [("status", [words.status(run) for run in runs.values()])]
+    found = [rounds.summary(run) for run in runs.values()]
+    rows.append(("verdict", [one.verdict if one and one.verdict else "–" for one in found]))
+    rows.append(("rollbacks", [str(one.rollbacks) if one else "–" for one in found]))
+    rates = [share(one.reference.rate) if one and one.reference else "–" for one in found]
+    rows.append(("people prefer it to the reference", rates))
+    rows.append(("steps", [f"{len(run.metrics):,}" for run in runs.values()]))
+    for title, metric in (("proxy", "objective/scores"), ("KL to reference", "objective/kl"), ("beta", "control/beta")):
+        rows.append((title, [last(run, metric) for run in runs.values()]))
+    return rows
+
+
+@router.get("/compare")
+def compare(
+    request: Request, visitor: Watching, site: TheSite, run: Annotated[list[str] | None, Query(max_length=50)] = None
+) -> Response:
+    names = neighbours(site.run.path)
+    wanted = [name for name in names if name in (run or names[:3])][:MOST_RUNS]
+    parent = site.run.path.resolve().parent
+    runs = {name: read(parent / name) for name in wanted}
+    charts = [audited(runs), *(overlaid(panel, runs) for panel in COMPARED)]
+    drawn = [line_chart(replace(spec), inline=True) for spec in charts if spec.has_data()]
+    return page(
+        request, "compare.html", visitor, names=names, wanted=wanted, charts=drawn, figures=figures(runs),
+        most=MOST_RUNS,
+    )  # fmt: skip

@@ -1,0 +1,135 @@
+"""Answers to look at: those to the fixed prompts across rounds, and those that people were asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, pstdev
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from holdfast.people.judge import prompt_text
+from holdfast.preferences.comparison import LabelledComparison
+from holdfast.report.data import RunData, SampleRow
+from holdfast.report.undone import undone
+from holdfast.text import clip
+from holdfast.web.pages import page
+from holdfast.web.security import TheSite, Watching
+
+router = APIRouter(include_in_schema=False)
+
+Order = Literal["round", "reward", "disagreement", "suspicion"]
+ON_A_PAGE = 30
+PAIRS_ON_A_PAGE = 60
+MOST_PAIRS = 5_000
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An answer with what there is to sort it by."""
+
+    row: SampleRow
+    text: str
+    omitted: int
+    suspicion: float
+    undone: bool
+
+    def key(self, order: Order) -> float:
+        reward = self.row.score if self.row.score is not None else float("-inf")
+        spread = self.row.spread if self.row.spread is not None else float("-inf")
+        keys = {"round": self.row.step, "reward": reward, "disagreement": spread, "suspicion": self.suspicion}
+        return float(keys[order])
+
+
+def features(row: SampleRow) -> tuple[float, float, float]:
+    """Length in words, share of word pairs that repeat, and the ensemble's spread."""
+    found = row.response.split()
+    pairs = list(pairwise(found))
+    repeated = 1.0 - len(set(pairs)) / len(pairs) if pairs else 0.0
+    return float(len(found)), repeated, row.spread or 0.0
+
+
+def suspicions(rows: Sequence[SampleRow]) -> list[float]:
+    """How far each answer is from those of the reference: the largest of its features, in their deviations there."""
+    first = min((row.step for row in rows), default=0)
+    usual = [features(row) for row in rows if row.step == first]
+    if not usual:
+        return []
+    columns = list(zip(*usual, strict=True))
+    means = [fmean(column) for column in columns]
+    # A feature that hardly varied in the reference does not make the least change a wonder.
+    scales = [max(pstdev(column), 0.1 * abs(mean), 0.05) for column, mean in zip(columns, means, strict=True)]
+    return [
+        max(abs(x - mean) / scale for x, mean, scale in zip(features(row), means, scales, strict=True)) for row in rows
+    ]
+
+
+def shown_samples(run: RunData) -> list[Shown]:
+    gone = undone(run)
+    return [
+        Shown(row, *clip(row.response), suspicion, gone.covers(row.step))
+        for row, suspicion in zip(run.samples, suspicions(run.samples), strict=True)
+    ]
+
+
+@router.get("/samples")
+def samples(
+    request: Request,
+    visitor: Watching,
+    site: TheSite,
+    prompt: Annotated[int, Query(ge=-1, le=10**6)] = -1,
+    sort: Order = "suspicion",
+    start: Annotated[int, Query(ge=0, le=10**9)] = 0,
+) -> Response:
+    """Answers to one fixed prompt, or to all of them, across rounds."""
+    everything = shown_samples(site.live.picture().data)
+    prompts = {one.row.prompt_index: one.row.prompt for one in everything}
+    wanted = [one for one in everything if prompt in (-1, one.row.prompt_index)]
+    wanted.sort(key=lambda one: (-one.key(sort), one.row.prompt_index))
+    return page(
+        request, "samples.html", visitor, prompts=sorted(prompts.items()), prompt=prompt, sort=sort, start=start,
+        shown=wanted[start : start + ON_A_PAGE], count=len(wanted), step=ON_A_PAGE,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A comparison as people answered it."""
+
+    id: str
+    prompt: str
+    sides: tuple[tuple[str, str, int], tuple[str, str, int]]  # policy version, text, characters left out
+    share_a: float
+    answers: tuple[tuple[str, str], ...]
+
+
+def asked_of(item: LabelledComparison) -> Asked:
+    one, other = ((side.provenance.policy_version, *clip(side.text)) for side in (item.comparison.a, item.comparison.b))
+    said = {"a": "the first", "b": "the second", "tie": "a tie"}
+    answers = tuple((label.labeller, said[label.choice]) for label in item.labels)
+    prompt = clip(prompt_text(item.comparison.prompt))[0]
+    return Asked(item.comparison.id, prompt, (one, other), item.share_a, answers)
+
+
+@router.get("/answers")
+def answers(
+    request: Request,
+    visitor: Watching,
+    site: TheSite,
+    round: Annotated[int, Query(ge=0, le=10**6)],
+    kind: Literal["audit", "training", "adversarial"] = "audit",
+    start: Annotated[int, Query(ge=0, le=10**9)] = 0,
+) -> Response:
+    """The comparisons that a round's audit, labels or remedy was about, with what people said."""
+    stem = {"audit": "audit-r", "training": "r", "adversarial": "adversarial-r"}[kind]
+    # After an owner's rollback the round is followed by how many there were, and by how often owners changed something.
+    stems = [f"{site.run.key}/{stem}{round:04d}{mark}" for mark in ("-", "+", ".")]
+    ids = [key for begin in stems for key in site.store.ids_with(begin, MOST_PAIRS)][:MOST_PAIRS]
+    items = [asked_of(item) for item in site.store.labelled_among(ids[start : start + PAIRS_ON_A_PAGE])]
+    return page(
+        request, "answers.html", visitor, items=items, round=round, kind=kind, start=start, step=PAIRS_ON_A_PAGE,
+        asked=len(ids), answered=len(site.store.answered(ids)),
+    )  # fmt: skip

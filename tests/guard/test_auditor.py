@@ -1,0 +1,182 @@
+"""What an audit asks about, and how an answer counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from holdfast.config.schema import AuditConfig
+from holdfast.errors import HoldfastError
+from holdfast.guard.auditor import Auditing, Opponent, Pairs, Question, damped, furthest, surest
+from holdfast.preferences.collector import Voices
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.store import PreferenceStore
+from holdfast.rollout.sampler import Rollout
+
+
+@pytest.mark.parametrize(
+    ("share", "weight", "outcome"),
+    [(1.0, 1.0, 1.0), (0.0, 1.0, 0.0), (1.0, 0.3, 0.65), (0.0, 0.3, 0.35), (0.5, 0.3, 0.5)],
+)
+def test_the_answer_of_an_unreliable_labeller_counts_for_less(share: float, weight: float, outcome: float) -> None:
+    assert damped(share, weight) == pytest.approx(outcome)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5, 0.25])
+def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: float) -> None:
+    """Seven wins of ten where seven were claimed leave no gap, whatever they weigh; sides exchanged in every other."""
+    pairs = []
+    for n in range(10):
+        share = float((n < 7) != bool(n % 2))
+        item = cast(Any, SimpleNamespace(comparison=SimpleNamespace(id=str(n)), share_a=share, weight=weight))
+        pairs.append(Question(bool(n % 2), "anchor", 0.7).answered(item))
+    assert sum(pair.policy_won for pair in pairs) == pytest.approx(sum(pair.claim for pair in pairs))
+
+
+@pytest.mark.parametrize(
+    ("labeller", "spent", "told", "left"), [(None, 0, None, 0), ("anna", 30, 10, 10), ("anna", 50, 0, 0)]
+)
+def test_a_budget_that_nobody_can_use_is_not_used_up(
+    labeller: str | None, spent: int, told: int | None, left: int
+) -> None:
+    auditing = Auditing(cast(Any, SimpleNamespace(labeller=labeller)), AuditConfig(budget=40), spent)
+    assert (auditing.budget_left, auditing.left) == (told, left)
+
+
+def rollout(answers: int) -> Rollout:
+    nothing = torch.zeros(answers, 1)
+    return Rollout([[1]] * answers, [[2]] * answers, nothing, None, nothing.bool(), [True] * answers)
+
+
+def voices(likely: dict[tuple[str, int], list[float]], asked_of: dict[str, Rollout]) -> Voices[str]:
+    """Of whom each answer of each rollout is known how likely it is."""
+
+    def likelihood(player: str, asked: Rollout, rows: list[int]) -> torch.Tensor:
+        return torch.tensor([likely[player, id(asked)][row] for row in rows])
+
+    def sample(player: str, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
+        raise AssertionError("nobody is asked to answer here")
+
+    def own(player: str, asked: Rollout, rows: list[int]) -> torch.Tensor:
+        assert asked is asked_of[player], "a player's own answers are known from sampling"
+        return likelihood(player, asked, rows)
+
+    return Voices(sample, likelihood, own)
+
+
+def test_pairs_that_the_ensemble_is_surest_of() -> None:
+    some = rollout(4)
+    pairs = Pairs([10, 11, 12, 13], [(some, n) for n in range(4)], [(some, n) for n in range(4)])
+    found, claims = surest(pairs, [0.6, 0.9, 0.2, 0.7], 2)
+    assert (found.rows, claims) == ([11, 13], [0.9, 0.7])
+    assert surest(pairs, [0.6, 0.9, 0.2, 0.7], 4) == (pairs, [0.6, 0.9, 0.2, 0.7]), "all of them as they came"
+
+
+def test_pairs_in_which_the_policy_has_moved_furthest() -> None:
+    ours, theirs = rollout(4), rollout(6)
+    pairs = Pairs([10, 11, 12, 13], [(ours, n) for n in range(4)], [(theirs, n) for n in (5, 4, 3, 2)])
+    likely = {
+        ("policy", id(ours)): [-1.0, -2.0, -3.0, -4.0],
+        ("anchor", id(ours)): [-1.5, -6.0, -3.0, -4.5],  # the policy's own answers have become likelier: .5 4 0 .5
+        ("policy", id(theirs)): [0.0, 0.0, -9.0, -2.0, -5.0, -1.0],
+        ("anchor", id(theirs)): [0.0, 0.0, -3.0, -2.0, -4.0, -3.0],  # the anchor's, as they are paired: 2 -1 0 -6
+    }
+    said = voices(likely, {"policy": ours, "anchor": theirs})
+    # .5 - 2, 4 + 1, 0 - 0, .5 + 6: the second and the fourth, as they came.
+    assert furthest(pairs, 2, "policy", "anchor", said).rows == [11, 13]
+    found = furthest(pairs, 3, "policy", "anchor", said)
+    assert found.rows == [11, 12, 13]
+    assert [place for _, place in found.theirs] == [4, 3, 2], "sides stay together"
+
+
+def test_of_a_policy_that_has_not_moved_pairs_are_taken_as_they_come() -> None:
+    some = rollout(5)
+    pairs = Pairs(list(range(5)), [(some, n) for n in range(5)], [(some, n) for n in range(5)])
+    same = voices({(player, id(some)): [-1.0] * 5 for player in ("policy", "anchor")}, {"policy": some, "anchor": some})
+    assert furthest(pairs, 2, "policy", "anchor", same).rows == [0, 1]
+    nothing = Pairs([], [], [])
+    assert furthest(nothing, 0, "policy", "anchor", same) is nothing
+
+
+class Dictating(Auditing):
+    """Draws numbers in place of answers, as many as it is asked for, and others where it is asked for more."""
+
+    def _choose(self, orders: Any, policy: Any, voices: Any, rng: torch.Generator) -> Any:
+        drawn = []
+        for order in orders:
+            texts = cast(Any, (order.count + torch.rand(order.count, generator=rng)).tolist())
+            sides = [(texts, n) for n in range(order.count)]
+            drawn.append((Pairs([0] * order.count, sides, sides), [0.5] * order.count))
+        return drawn
+
+
+def audit_of(store: PreferenceStore, people: bool) -> Auditing:
+    """People prefer the second side of whatever is shown."""
+
+    def response(texts: list[float], place: int, provenance: Provenance) -> Response:
+        return Response(f"{texts[place]} of {provenance.policy_version}", provenance)
+
+    def ask(comparisons: list[Comparison], purpose: str) -> None:
+        store.add_comparisons(comparisons)
+        store.add_labels([Label(c.id, "anna", Choice.B) for c in comparisons])
+
+    collecting = SimpleNamespace(
+        store=store,
+        ask=ask,
+        response=response,
+        labeller="anna",
+        key="run",
+        prompts=["p"],
+        mark_after_steps="r{:04d}".format,
+        waits_for_people=people,
+    )
+    return Dictating(cast(Any, collecting), AuditConfig())
+
+
+def bought(store: PreferenceStore, *counts: int, people: bool = True) -> list[tuple[str, bool]]:
+    """Which comparisons a round asks about, in lots of so many, and whether the policy won."""
+    return bought_and_spent(store, *counts, people=people)[0]
+
+
+def bought_and_spent(store: PreferenceStore, *counts: int, people: bool = True) -> tuple[list[tuple[str, bool]], int]:
+    auditing, rng, found, already = audit_of(store, people), torch.Generator().manual_seed(0), [], 0
+    nobody = cast(Any, None)
+    for count in counts:
+        pairs = auditing.buy(1, already, [(Opponent("anchor", nobody, "round-0000"), count)], nobody, nobody, rng)
+        found += [(pair.comparison_id, pair.policy_won == 1.0) for pair in pairs]
+        already += count
+    return found, auditing.spent
+
+
+def test_a_round_done_again_asks_the_same(tmp_path: Path) -> None:
+    store = PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}")
+    first = bought(store, 2, 3)
+    assert bought(store, 2, 3) == first
+    assert len(store.labelled()) == 5
+
+
+def test_a_round_done_again_asks_about_more_after_late_answers(tmp_path: Path) -> None:
+    """It was cut when three further pairs had been asked about; now there is reason to ask about four."""
+    store = PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}")
+    first = bought(store, 2, 3)
+    before = {item.comparison.id: item.comparison for item in store.labelled()}
+    again = bought(store, 2, 4)
+    assert again[:2] == first[:2], "those that were to be asked about in either case"
+    assert [key for key, _ in again[2:]] == [f"run/audit-r0001-{n:05d}.1" for n in range(2, 6)]
+    # Once more; the three answers that are no longer asked for were spent all the same.
+    assert bought_and_spent(store, 2, 4) == (again, 2 + 3 + 4)
+    after = {item.comparison.id: item.comparison for item in store.labelled()}
+    assert {key: after[key] for key in before} == before
+    # The sides of each pair were exchanged as its own question says: the policy won where it was shown second.
+    assert all(won == after[key].b.provenance.policy_version.startswith("round-0001") for key, won in again)
+
+
+def test_where_no_answer_can_be_late_a_round_that_draws_otherwise_is_refused(tmp_path: Path) -> None:
+    store = PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}")
+    bought(store, 2, 3, people=False)
+    with pytest.raises(HoldfastError, match="a comparison never changes"):
+        bought(store, 2, 4, people=False)

@@ -1,0 +1,220 @@
+"""Which policy becomes the last good one, and how many pairs people are asked about."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.config.schema import AuditConfig, GuardConfig
+from holdfast.guard.audit import Against, AuditPair
+from holdfast.guard.guard import Guard
+from holdfast.guard.review import Good, Guarding, most_pairs
+from holdfast.guard.verdict import Level, Verdict
+
+NOBODY = cast(Any, None)
+
+
+def guarding(good_round: int, heard: bool = True) -> Guarding[Any]:
+    good = Good("round-0002", good_round, 12) if good_round else Good()
+    guard = cast(Any, SimpleNamespace(heard=heard))
+    return Guarding(GuardConfig(), AuditConfig(), 0, guard, NOBODY, NOBODY, NOBODY, NOBODY, good)
+
+
+def answers(**wins: int) -> list[AuditPair]:
+    """Ten pairs of each kind, so many of them won."""
+    return [
+        AuditPair(f"{against}-{n}", cast(Against, against), float(n < won), 0.5)
+        for against, won in wins.items()
+        for n in range(10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("level", "pairs", "good"),
+    [
+        ("healthy", answers(reference=9, anchor=5, pointed=5), True),
+        ("healthy", answers(reference=9, anchor=4, pointed=8), False),
+        ("healthy", answers(reference=2, anchor=5, pointed=5), True),  # the reference is not what it goes back to
+        ("watch", answers(anchor=6, pointed=6), True),
+        ("hacking", answers(anchor=6, pointed=6), False),
+        ("healthy", [], False),  # nobody was asked, as where the budget is used up
+    ],
+)
+def test_the_last_good_policy_moves_on_where_people_like_the_new_one_as_well(
+    level: Level, pairs: list[AuditPair], good: bool
+) -> None:
+    assert guarding(good_round=2).is_good(Verdict(level, "", {}), pairs) is good
+
+
+def test_where_nobody_ever_answers_the_signals_are_all_there_is_to_go_by() -> None:
+    alone = guarding(good_round=2, heard=False)
+    assert alone.is_good(Verdict("healthy", "", {}), [])
+    assert not alone.is_good(Verdict("watch", "", {}), [])
+
+
+def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:
+    liked = Verdict("healthy", "", {})
+    assert guarding(good_round=0).is_good(liked, answers(reference=6, pointed=6))
+    assert not guarding(good_round=0).is_good(liked, answers(reference=4, pointed=6))
+
+
+class Counting:
+    """Stands for the audit: everybody prefers the policy in as many of the pairs as it is told."""
+
+    def __init__(self, version: int, rates: dict[str, float], left: int) -> None:
+        self.collecting = SimpleNamespace(ensemble=SimpleNamespace(version=version))
+        self.rates, self.left, self.bought = rates, left, dict.fromkeys(rates, 0)
+
+    @property
+    def budget_left(self) -> int:
+        return self.left
+
+    def buy(self, round: int, already: int, wanted: Any, *rest: Any) -> list[AuditPair]:
+        pairs = []
+        for opponent, wished in wanted:
+            count = min(wished, self.left)
+            self.left -= count
+            self.bought[opponent.against] += count
+            won = self.rates[opponent.against] * count
+            pairs += [AuditPair(f"{already}-{n}", opponent.against, float(n < won), 0.6) for n in range(count)]
+        return pairs
+
+
+def asked_about(
+    versions: list[int], rates: dict[str, float], rounds: int = 8, budget: int = 10_000
+) -> list[dict[str, int]]:
+    """The pairs of each kind that are asked about in each of some rounds, judged by a version each."""
+    config, audits = GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72)
+    guard, bought = Guard(config, rounds, bar=1e9), []
+    for round, version in enumerate(versions, start=1):
+        auditing = Counting(version, rates, budget)
+        held = Guarding(config, audits, 0, guard, cast(Any, auditing), NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+        verdict, _ = held.judge(round, NOBODY, NOBODY, last=round == rounds)
+        guard.close_round(verdict)
+        bought.append(auditing.bought)
+        budget = auditing.left
+    return bought
+
+
+LIKED = {"reference": 0.75, "anchor": 0.625, "pointed": 0.75}
+A_FEW, MANY = {"reference": 24, "anchor": 24, "pointed": 24}, {"reference": 24, "anchor": 144, "pointed": 144}
+
+
+def test_a_reward_that_was_refreshed_is_asked_about_a_little_where_people_like_the_policy() -> None:
+    assert asked_about([1, 2, 3], LIKED) == [A_FEW, A_FEW, A_FEW]
+
+
+def test_a_reward_that_was_not_is_asked_about_twice_as_much_as_in_a_suspicious_round() -> None:
+    assert asked_about([1, 1, 2, 1], LIKED) == [A_FEW, MANY, A_FEW, MANY]
+
+
+def test_a_reward_that_never_is_leaves_labels_for_every_round() -> None:
+    bought = asked_about([1] * 30, LIKED, rounds=30, budget=2400)
+    assert all(sum(kinds.values()) >= sum(A_FEW.values()) for kinds in bought)
+    assert bought[1]["anchor"] > 24
+    assert sum(sum(kinds.values()) for kinds in bought) <= 2400
+
+
+def test_the_budget_of_the_default_plan_lasts_for_a_reward_that_is_never_refreshed() -> None:
+    bought = asked_about([1] * 8, LIKED, budget=AuditConfig().budget)
+    assert bought[:-1] == [A_FEW] + [MANY] * 6
+    assert bought[-1]["anchor"] >= 144
+
+
+def test_a_lost_round_is_asked_about_further_and_an_unclear_one_further_still() -> None:
+    even = {"reference": 0.75, "anchor": 0.5, "pointed": 0.45}
+    assert asked_about([1, 2], even)[1]["anchor"] == 72
+    lost = {"reference": 0.75, "anchor": 0.375, "pointed": 0.75}
+    assert asked_about([1, 2], lost)[1]["anchor"] == 144
+    assert asked_about([1, 1], lost)[1]["anchor"] == most_pairs(AuditConfig(pairs=24, suspicious_pairs=72)) == 216
+
+
+@pytest.mark.parametrize(
+    ("level", "against", "won", "stands"),
+    [
+        ("healthy", "anchor", 36, True),
+        # Of 72 pairs the last good policy wins 40: 8 more than it loses, and one standard error is 8.5.
+        ("healthy", "anchor", 32, True),
+        ("healthy", "anchor", 31, False),
+        ("healthy", "pointed", 10, True),
+        ("watch", "anchor", 36, False),
+        ("hacking", "anchor", 36, False),
+    ],
+)
+def test_a_policy_stands_where_people_have_nothing_against_it(level: Any, against: Any, won: int, stands: bool) -> None:
+    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+    pairs = [AuditPair(str(n), against, float(n < won), 0.6) for n in range(72)]
+    assert held.stands(Verdict(level, "", {}), pairs) is stands
+
+
+def test_before_any_round_was_good_the_last_good_policy_is_the_reference() -> None:
+    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY)
+    pairs = [AuditPair(str(n), "reference", float(n < 31), 0.6) for n in range(72)]
+    assert held.prefers_anchor(pairs)
+    held.good = Good("round-0001", 1, 6)
+    assert not held.prefers_anchor(pairs)
+
+
+def choosing(again: float, left: int = 2_000, mode: str = "act", good: Good | None = None) -> tuple[Any, Counting]:
+    """A last round in which the last good policy wins 83 of 144 pairs; `again` is how often it loses further ones."""
+    config, audits = GuardConfig(mode=cast(Any, mode)), AuditConfig(pairs=24, suspicious_pairs=72)
+    good = Good("round-0006", 6, 36) if good is None else good
+    opponent = "anchor" if good.round else "reference"
+    auditing = Counting(1, {opponent: again}, left)
+    held = Guarding(config, audits, 0, NOBODY, cast(Any, auditing), NOBODY, NOBODY, NOBODY, good)
+    first = [AuditPair(str(n), cast(Against, opponent), float(n < 61), 0.6) for n in range(144)]
+    return held.choose(8, NOBODY, NOBODY, first), auditing
+
+
+def test_before_a_run_ends_with_an_earlier_policy_twice_as_many_pairs_are_asked_about() -> None:
+    # 61 + 0.5 * 288 = 205 of 432 won: 22 more lost than won, and one standard error is 20.8.
+    choice, auditing = choosing(again=0.5)
+    assert (choice.back, choice.again, auditing.bought) == (True, 288, {"anchor": 288})
+    (action,) = choice.actions()
+    assert action.rung == "rollback"
+    assert "people preferred the last good policy in 227 of 432 fresh pairs" in action.reason
+
+
+def test_a_lead_that_the_further_pairs_do_not_bear_out_takes_nothing_back() -> None:
+    # 61 + 0.53125 * 288 = 214 won: 4 more lost than won.
+    choice, _ = choosing(again=0.53125)
+    assert (choice.back, choice.again, choice.actions()) == (False, 288, [])
+    assert choice.sentence.startswith("people preferred the last good policy in 218 of 432 fresh pairs")
+    assert len(choice.pairs) == 432
+
+
+def test_how_many_are_asked_about_again_does_not_depend_on_who_has_answered() -> None:
+    held = Guarding(
+        GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY
+    )
+    asked = []
+    for answered in (143, 144):
+        auditing = Counting(1, {"reference": 0.5}, 2_000)
+        held.auditing = cast(Any, auditing)
+        held.choose(8, NOBODY, NOBODY, [AuditPair(str(n), "reference", 0.0, 0.6) for n in range(answered)])
+        asked.append(auditing.bought)
+    assert asked == [{"reference": 288}] * 2
+
+
+def test_where_no_labels_are_left_the_first_pairs_decide() -> None:
+    choice, _ = choosing(again=1.0, left=0)
+    assert (choice.back, choice.again) == (True, 0)
+
+
+def test_nobody_is_asked_again_where_the_guard_only_advises() -> None:
+    choice, auditing = choosing(again=1.0, mode="advise")
+    assert (choice.back, auditing.bought) == (True, {"anchor": 0})
+
+
+def test_a_run_in_which_no_round_was_good_is_asked_about_the_reference_again() -> None:
+    choice, auditing = choosing(again=0.75, good=Good())
+    assert (choice.back, auditing.bought) == (False, {"reference": 288})
+
+
+def test_a_policy_that_people_like_as_well_is_chosen_without_asking() -> None:
+    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+    pairs = [AuditPair(str(n), "anchor", float(n < 66), 0.6) for n in range(144)]
+    choice = held.choose(8, NOBODY, NOBODY, pairs)
+    assert (choice.back, choice.again) == (False, 0)
