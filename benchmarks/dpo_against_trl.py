@@ -27,7 +27,7 @@ from holdfast.models.policy import Policy
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.probes.probe_set import TextPair, demonstration_pairs
 from holdfast.rollout.likelihood import answer_logprobs
-from holdfast.run.build import save_model
+from holdfast.run.reference import save_model
 from holdfast.train.dpo import AnswerPair, PairLearner
 from holdfast.worlds.concierge import Concierge
 from kept import keep

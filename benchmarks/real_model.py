@@ -30,8 +30,8 @@ from holdfast.models.prompt import Prompt, plain_text
 from holdfast.preferences.comparison import Choice, Comparison, Labeller, Provenance, Response
 from holdfast.randomness import generator
 from holdfast.rollout.sampler import Rollout, sample
+from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
-from holdfast.run.loop import sampling_of
 from holdfast.run.origin import checkpoint_policy
 from holdfast.worlds.loading import load_task, load_world
 from kept import keep

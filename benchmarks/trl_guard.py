@@ -37,10 +37,11 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.randomness import generator
 from holdfast.rollout.sampler import sample
+from holdfast.run.answers import sampling_of
 from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
-from holdfast.run.loop import Answer, sampling_of
+from holdfast.run.observer import Answer
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
 from kept import keep

@@ -21,7 +21,8 @@ from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
-from holdfast.run.loop import Observer, OnlineLoop
+from holdfast.run.loop import OnlineLoop
+from holdfast.run.observer import Observer
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
 from test_architecture import MODULES, imports_of
@@ -74,10 +75,9 @@ MAY_NAME: dict[str, set[str]] = {
 
 # Observers are told what happened, or handed on to who will tell them; nobody asks them anything.
 TOLD_BY = {name for name in vars(Observer) if name.startswith(("after_", "rewind"))}
-HANDED_TO = {"assemble", "assemble_dpo", "build_loop", "carry_on", "start_afresh", "OnlineLoop", "OfflineDPO"}
+HANDED_TO = {"assemble", "assemble_dpo", "carry_on", "start_afresh", "Audience", "OfflineDPO"}
 HAVE_OBSERVERS = {
-    "run.loop", "run.restoring", "run.build", "stages.work", "stages.dpo_run", "stages.offline_dpo", "cli.session",
-    "bench.scale_run",
+    "run.observer", "run.build", "stages.work", "stages.dpo_run", "stages.offline_dpo", "cli.session",
 }  # fmt: skip
 
 
@@ -195,29 +195,29 @@ def expressions_of(source: str) -> list[ast.expr]:
         ("report.page", "from holdfast.worlds.loading import load_world"),
         ("worlds.loading", "policy.liking = world.gold"),
         # Through what has been written down.
-        ("run.overseeing", "RunDirectory(path).gold_file.read_text()"),
+        ("run.host", "RunDirectory(path).gold_file.read_text()"),
         ("guard.review", "RunDirectory(path).gold_file.read_text()"),
-        ("run.overseeing", "open(path / 'gold.jsonl')"),
+        ("run.host", "open(path / 'gold.jsonl')"),
         ("guard.review", "open(path / 'gold.jsonl')"),
         ("guard.review", "open(f'{path}/gold.jsonl')"),
         ("guard.review", "open(b'gold.jsonl')"),
         ("guard.review", "from holdfast.somewhere import GOLD_FILE"),
-        ("run.overseeing", "files = 'metrics.jsonl gold.jsonl'.split()"),
-        ("run.overseeing", "from holdfast.lab.observer import PAIRS_FILE as F"),
-        ("run.overseeing", "open(path / 'pairs.jsonl')"),
+        ("run.host", "files = 'metrics.jsonl gold.jsonl'.split()"),
+        ("run.host", "from holdfast.lab.observer import PAIRS_FILE as F"),
+        ("run.host", "open(path / 'pairs.jsonl')"),
         ("stages.work", "best = max(rows, key=lambda row: row['gold']['mean'])"),
         # Through those who know it.
-        ("run.overseeing", "loop.observers[0]._gold(prompt, text, True)"),
-        ("guard.review", "loop.observers[0]._gold(prompt, text, True)"),
-        ("run.overseeing", "rows = loop.observers[0]._rows"),
-        ("run.overseeing", "for observer in loop.observers:\n    observer.rewind(step)"),
-        ("run.overseeing", "(observer,) = getattr(loop, 'observers')"),
-        ("run.loop", "for observer in self.observers:\n    self.scores.append(observer.after_step(1, 1, [], []))"),
-        ("run.loop", "for observer in self.observers:\n    observer.answer(prompts)"),
-        ("run.loop", "self.first = self.observers[0]"),
+        ("run.host", "loop.audience.observers[0]._gold(prompt, text, True)"),
+        ("guard.review", "loop.audience.observers[0]._gold(prompt, text, True)"),
+        ("run.host", "rows = loop.audience.observers[0]._rows"),
+        ("run.host", "for observer in loop.audience.observers:\n    observer.rewind(step)"),
+        ("run.host", "(observer,) = getattr(loop, 'observers')"),
+        ("run.observer", "for observer in self.observers:\n    self.scores.append(observer.after_step(1, 1, [], []))"),
+        ("run.observer", "for observer in self.observers:\n    observer.answer(prompts)"),
+        ("run.observer", "self.first = self.observers[0]"),
         ("run.build", "first, *_ = observers"),
-        ("run.overseeing", "loop.collecting.labeller._judgement(prompt, text, True)"),
-        ("run.overseeing", "loop.collecting.labeller._utility(prompt, response)"),
+        ("run.host", "loop.collector.labeller._judgement(prompt, text, True)"),
+        ("run.host", "loop.collector.labeller._utility(prompt, response)"),
         ("stages.work", "scores = pipeline.truth(prompts, answers)"),
     ],
 )
@@ -229,8 +229,8 @@ def test_reaching_for_gold_is_found(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("guard.review", 'def verdict() -> None:\n    """Without gold."""  # nor the truth'),
-        ("run.loop", "for observer in self.observers:\n    observer.after_round(step, round, self.answer)"),
-        ("run.build", "OnlineLoop(config, observers=observers)"),
+        ("run.observer", "for observer in self.observers:\n    observer.after_round(step, round, self.answer)"),
+        ("run.build", "Audience(observers)"),
     ],
 )
 def test_what_does_not_reach_for_gold_is_left_alone(module: str, source: str) -> None:
@@ -322,13 +322,13 @@ def knows_gold(thing: object) -> bool:
 
 def test_the_loop_cannot_reach_gold(loop: OnlineLoop) -> None:
     """Through the labeller, a person with the truth in mind, and the observers, who only watch, one can."""
-    but_not = (loop.collecting.labeller, loop.observers)
+    but_not = (loop.collector.labeller, loop.audience.observers)
     walked = list(reached(loop, but_not))
     assert len(walked) > 500
-    assert any(thing is loop.refreshing.store for _, thing in walked)
+    assert any(thing is loop.refresher.store for _, thing in walked)
     assert [path for path, thing in walked if knows_gold(thing)] == []
 
 
 def test_the_walk_would_find_gold(loop: OnlineLoop) -> None:
-    assert any(knows_gold(thing) for _, thing in reached(loop, (loop.observers,)))
-    assert any(knows_gold(thing) for _, thing in reached(loop, (loop.collecting.labeller,)))
+    assert any(knows_gold(thing) for _, thing in reached(loop, (loop.audience.observers,)))
+    assert any(knows_gold(thing) for _, thing in reached(loop, (loop.collector.labeller,)))

@@ -27,9 +27,9 @@ from holdfast.randomness import Streams
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.scoring import Rewarding
 from holdfast.rollout.sampler import Rollout, sample
-from holdfast.run.build import build_ensemble
+from holdfast.run.answers import sampling_of
 from holdfast.run.inputs import choose_threads, set_up_torch
-from holdfast.run.loop import sampling_of
+from holdfast.run.models import build_ensemble
 from holdfast.train.ppo import PPO, Experience, assign_credit, response_values
 
 # No token has this number, so an answer with it as its end never ends.

@@ -27,7 +27,8 @@ from holdfast.reward.ensemble import KEEP_ALL
 from holdfast.run.build import Assembly, assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
-from holdfast.run.loop import Answer, OnlineLoop, Position
+from holdfast.run.loop import OnlineLoop
+from holdfast.run.observer import Answer
 from holdfast.track.progress import Silent
 from holdfast.track.registry import REGISTRY
 from holdfast.worlds.loading import load_task, load_world
@@ -62,8 +63,8 @@ def grow(loop: OnlineLoop, steps: int) -> None:
     rng = random.Random(steps)
     for start in range(0, LABELS_PER_ROUND * steps // STEPS_PER_ROUND, BATCH):
         fresh = comparisons(start, start + BATCH)
-        loop.collecting.store.add_comparisons(fresh)
-        loop.collecting.store.add_labels(answers(fresh))
+        loop.collector.store.add_comparisons(fresh)
+        loop.collector.store.add_labels(answers(fresh))
     for step in range(1, steps + 1):
         number = 1 + (step - 1) // STEPS_PER_ROUND
         if (step - 1) % STEPS_PER_ROUND == 0:
@@ -71,13 +72,13 @@ def grow(loop: OnlineLoop, steps: int) -> None:
         _one_step(loop, step, number, rng)
         if step % STEPS_PER_ROUND == 0:
             _end_round(loop, step, number, rng)
-    loop.position = Position(round=1 + steps // STEPS_PER_ROUND, step=steps)
+    loop.position.round, loop.position.step = 1 + steps // STEPS_PER_ROUND, steps
     loop.commit(f"round-{steps // STEPS_PER_ROUND:04d}")
 
 
 def _begin_round(loop: OnlineLoop, step: int, number: int) -> None:
-    loop.tracker.event(step, number, "labels_collected", comparisons=LABELS_PER_ROUND, labels=LABELS_PER_ROUND)
-    loop.tracker.event(
+    loop.journal.tracker.event(step, number, "labels_collected", comparisons=LABELS_PER_ROUND, labels=LABELS_PER_ROUND)
+    loop.journal.tracker.event(
         step, number, "refresh", reason="1 round since the last refresh", version=number + 1,
         labels=LABELS_PER_ROUND * number, trained_on=3 * LABELS_PER_ROUND, loss=0.5, train_accuracy=0.8,
         holdout_accuracy=0.7,
@@ -89,25 +90,23 @@ def _one_step(loop: OnlineLoop, step: int, number: int, rng: random.Random) -> N
     loop.ledger.record(step, number, spent, kl)
     values = {name: rng.gauss(1.0, 0.1) for name in REGISTRY}
     values |= {"objective/kl": kl, "objective/kl_step": spent, "control/kl_target": 6.0 + step // 1000}
-    loop.tracker.metrics(step, number, values)
-    loop.tracker.timing(step, number, sample=rng.uniform(1, 2), score=0.25, update=rng.uniform(2, 3))
-    for observer in loop.observers:
-        observer.after_step(step, number, ["question"], [_answer(rng)])
+    loop.journal.tracker.metrics(step, number, values)
+    loop.journal.tracker.timing(step, number, sample=rng.uniform(1, 2), score=0.25, update=rng.uniform(2, 3))
+    loop.audience.after_step(step, number, ["question"], [_answer(rng)])
 
 
 def _end_round(loop: OnlineLoop, step: int, number: int, rng: random.Random) -> None:
-    loop.tracker.event(step, number, "round_finished", kl=6.0, kl_round=1.0)
-    for index, prompt in enumerate(loop.fixed_prompts):
-        loop.tracker.sample(
+    loop.journal.tracker.event(step, number, "round_finished", kl=6.0, kl_round=1.0)
+    for index, prompt in enumerate(loop.showcase.prompts):
+        loop.journal.tracker.sample(
             step, number, prompt_index=index, prompt=str(prompt), response=_answer(rng).text, finished=True, score=0.5
         )
 
     def answer(prompts: Sequence[Prompt], seed: int) -> list[Answer]:
         return [_answer(rng) for _ in prompts]
 
-    for observer in loop.observers:
-        observer.after_samples(step, number, loop.fixed_prompts, answer(loop.fixed_prompts, 0))
-        observer.after_round(step, number, answer)
+    loop.audience.after_samples(step, number, loop.showcase.prompts, answer(loop.showcase.prompts, 0))
+    loop.audience.after_round(step, number, answer)
 
 
 def _answer(rng: random.Random) -> Answer:
@@ -144,7 +143,7 @@ def restore(directory: Path, n: int) -> Preparation:
     """The part of a resume that deals with what the run has left: verify, read, put back, cut the files."""
     assembly = open_run(directory)
     loop = assembly.loop
-    yield lambda: loop.restore(loop.checkpoints.load_newest(loop.check_restorable))
+    yield lambda: loop.resume(loop.checkpoints.load_newest(loop.state.check))
     assembly.close()
 
 

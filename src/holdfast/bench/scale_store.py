@@ -139,18 +139,18 @@ class Simulated:
 
 @contextmanager
 def ask(directory: Path, n: int) -> Preparation:
-    from holdfast.preferences.collector import Collecting
+    from holdfast.preferences.collector import Collector
 
     nothing: Any = None  # asking samples nothing
     rounds = itertools.count(-(-n // PER_ROUND))
     with open_store(directory) as store:
-        collecting = Collecting("scale", nothing, (), store, Simulated(), nothing, nothing, nothing)
+        collector = Collector("scale", nothing, ("",), store, Simulated(), nothing, nothing, 0)
 
         def work() -> dict[str, float]:
             start = PER_ROUND * next(rounds)
             fresh = comparisons(start, start + PER_ROUND)
             with Stopwatch() as watch:
-                collecting.ask(fresh)
+                collector.ask(fresh)
             return watch.figures()
 
         yield work

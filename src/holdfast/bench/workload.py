@@ -27,7 +27,7 @@ from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.models.tiny import SPECIALS, TinyShape, tiny_llama, word_tokenizer
 from holdfast.randomness import derive_seed, generator
 from holdfast.rollout.sampler import Sampling, sample
-from holdfast.run.build import save_model
+from holdfast.run.reference import save_model
 from holdfast.track.progress import Silent
 from holdfast.train.sft import fine_tune
 from holdfast.worlds.loading import load_task, load_world

@@ -31,11 +31,12 @@ from holdfast.report.page import write_report
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.undone import kept_curve, kept_gold
 from holdfast.reward.ensemble import VersionStore
-from holdfast.run.build import assemble, build_ensemble
+from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.follower import agreed, follow, join_processes
 from holdfast.run.inputs import Ingredients, check_server, gather
-from holdfast.run.loop import Observer
+from holdfast.run.models import build_ensemble
+from holdfast.run.observer import Observer
 from holdfast.stages.dpo_run import assemble_dpo, check_dpo
 from holdfast.text import counted, visible
 from holdfast.worlds.loading import load_task, load_world

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol
 from holdfast.checkpoint.files import sync
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.prompt import Prompt
-from holdfast.run.loop import Answer
+from holdfast.run.observer import Answer
 from holdfast.track.sinks import read_rows
 from holdfast.worlds.protocol import World
 
