@@ -60,8 +60,6 @@ MAY_NAME: dict[str, set[str]] = {
     "cli.lab_bestofn": {"holdfast.lab.observer.gold_of", "gold_of", "truth", SENTENCE},
     # The model card repeats a figure of the report.
     "run.export": {".gold_of", "gold", SENTENCE},
-    # Hangs an observer with made-up gold on a made-up run.
-    "bench.scale_run": {"holdfast.lab.observer.GoldObserver", "GoldObserver", ".gold_file"},
     # Fits a curve to the numbers it is given, for the lab.
     "algorithms.overoptimisation": {"gold_M"},
     # The person with the truth in mind.
@@ -77,7 +75,6 @@ TOLD_BY = {name for name in vars(Observer) if name.startswith(("after_", "rewind
 HANDED_TO = {"assemble", "assemble_dpo", "build_loop", "carry_on", "start_afresh", "OnlineLoop", "OfflineDPO"}
 HAVE_OBSERVERS = {
     "run.loop", "run.restoring", "run.build", "stages.work", "stages.dpo_run", "stages.offline_dpo", "cli.session",
-    "bench.scale_run",
 }  # fmt: skip
 
 

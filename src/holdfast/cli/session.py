@@ -15,7 +15,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.bench.measure import peak_memory
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.terminal import StopRequest, Watch
@@ -38,6 +37,7 @@ from holdfast.run.inputs import Ingredients, check_server, gather
 from holdfast.run.loop import Observer
 from holdfast.stages.dpo_run import assemble_dpo, check_dpo
 from holdfast.text import counted, visible
+from holdfast.track.memory import peak_memory
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task, World
 
