@@ -62,7 +62,7 @@ def work(args: argparse.Namespace) -> int:
 
 
 def distributions() -> list[Finding]:
-    """Whether what is imported as holdfast is holdfast-rl: `holdfast` on PyPI is another package of that import name."""
+    """Whether what is imported as holdfast is holdfast-rl: on PyPI there is another package with that import name."""
     imported = Path(holdfast.__file__).resolve().parent
     ours, foreign = _distribution("holdfast-rl"), _distribution("holdfast")
     if ours is None:
@@ -71,11 +71,11 @@ def distributions() -> list[Finding]:
         findings = [Finding("ok", "holdfast-rl", ours.version)]
     else:
         detail = (
-            f"holdfast is imported from {imported}, not from holdfast-rl {ours.version}; unset PYTHONPATH to use that"
+            f"{ours.version} is installed, but holdfast is imported from {imported}; unset PYTHONPATH to change that"
         )
         findings = [Finding("note", "holdfast-rl", detail)]
     if foreign is not None:
-        mixed = imported in _homes(foreign)
+        mixed = imported == Path(str(foreign.locate_file("holdfast"))).resolve()
         detail = (
             f"version {foreign.version} of another project {'has written over' if mixed else 'is installed beside'} "
             "holdfast-rl; run `pip uninstall holdfast`, then `pip install --force-reinstall --no-deps holdfast-rl`"
