@@ -39,7 +39,6 @@ MODULES = {
 ORDER = [
     ["__main__"],
     ["cli"],
-    ["bench"],
     ["lab", "serving"],
     ["stages", "interop.trl", "web"],
     ["run"],

@@ -61,8 +61,6 @@ MAY_NAME: dict[str, set[str]] = {
     "cli.lab_bestofn": {"holdfast.lab.observer.gold_of", "gold_of", "truth", SENTENCE},
     # The model card repeats a figure of the report.
     "run.export": {".gold_of", "gold", SENTENCE},
-    # Hangs an observer with made-up gold on a made-up run.
-    "bench.scale_run": {"holdfast.lab.observer.GoldObserver", "GoldObserver", ".gold_file"},
     # Fits a curve to the numbers it is given, for the lab.
     "algorithms.overoptimisation": {"gold_M"},
     # The person with the truth in mind.

@@ -311,7 +311,7 @@ def test_without_ray_there_is_one_sentence(
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["lab", "sweep", "beta", "--quick", "--ray"]) == 2
     told = capsys.readouterr().err
-    assert told.endswith("holdfast: --ray needs Ray, which is not installed: `pip install holdfast[ray]`.\n")
+    assert told.endswith("holdfast: --ray needs Ray, which is not installed: `pip install 'holdfast-rl[ray]'`.\n")
     assert list(tmp_path.iterdir()) == []
 
 

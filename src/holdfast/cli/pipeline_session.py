@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from holdfast.bench.tables import show_table
 from holdfast.checkpoint.lock import RunLock
 from holdfast.cli.session import PIPELINE, check_name, free_name, tell_notes
+from holdfast.cli.tables import show_table
 from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.data.splits import Lengths
