@@ -43,7 +43,7 @@ docs: $(STAMP)
 	mkdir -p build/docs/benchmarks
 	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples build/docs
 	cp -R benchmarks/results build/docs/benchmarks
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "site/index.html"
 
 format: $(STAMP)
