@@ -24,7 +24,7 @@ from holdfast.run.inputs import gather
 from holdfast.run.loop import Observer, OnlineLoop
 from holdfast.track.progress import Silent
 from holdfast.worlds.loading import load_task, load_world
-from test_architecture import MODULES, imports_of
+from test_architecture import MODULES, imports_of, parsed
 
 # --- in the source ----------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ def gold_names(source: str) -> list[tuple[int, str]]:
 
 def names_of(source: str) -> Iterator[tuple[int, str]]:
     """Every name and text of a source but its docstrings."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     explanations = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         line: int = getattr(node, "lineno", 0)
@@ -128,7 +128,7 @@ def names_of(source: str) -> Iterator[tuple[int, str]]:
 
 def observers_asked(module: str, source: str) -> list[str]:
     """Where a module does anything with observers but tell them or hand them on, if it has any business with them."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     fine: set[ast.AST] = set()
     for node in ast.walk(tree):
         match node:
@@ -176,7 +176,7 @@ def test_every_module_that_has_observers_still_does() -> None:
 
 
 def expressions_of(source: str) -> list[ast.expr]:
-    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.expr)]
+    return [node for node in ast.walk(parsed(source)) if isinstance(node, ast.expr)]
 
 
 REACHES = [
@@ -241,7 +241,7 @@ def functions_with(name: str) -> set[str]:
         f"{module}.{function.name}"
         for module, path in MODULES.items()
         if lies_in(module, ("stages",))
-        for function in ast.walk(ast.parse(path.read_text()))
+        for function in ast.walk(parsed(path.read_text()))
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Name | ast.Attribute) and name in (getattr(node, "id", ""), getattr(node, "attr", ""))

@@ -441,6 +441,7 @@ class OnlineLoop:
 
 
 def sampling_of(config: Config) -> Sampling:
+    """How the config says that answers are drawn."""
     return Sampling(**asdict(config.rollout))
 
 
