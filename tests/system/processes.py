@@ -99,11 +99,12 @@ def several(argv: list[str], output: Path, *points: Point, rank: int = 1, count:
         process = context.Process(target=_one_of_several, args=(argv, str(place), points if n == rank else (), told))
         process.start()
         started.append((process, place))
-    # The first is the one that decides; when it has ended, nobody has anything left to wait for.
+    # The first is the one that decides; when it has ended, nobody has anything left to wait for, and one that was
+    # stopped does not end at all.
     patience = TIMEOUT_SECONDS
     for process, _ in started:
         process.join(patience)
-        patience = 30.0
+        patience = 0.0 if any(point.number == signal.SIGSTOP for point in points) else 30.0
     late = [process for process, _ in started if process.exitcode is None]
     for process in late:
         process.kill()
