@@ -184,8 +184,10 @@ def test_many_rollbacks_leave_the_newest_rounds_in_the_table(tmp_path):
 
 @pytest.mark.parametrize("kind", ["audit", "verdict", "action", "advice", "rollback", "stopped", "refresh"])
 def test_fields_may_be_absent_or_anything(tmp_path, kind):
-    names = """level sentence reason to step_to step_from kl_undone before after rung words evidence reliability
-        reference_rate reference_pairs accepted gate_reason labels ece""".split()
+    names = [
+        "level", "sentence", "reason", "to", "step_to", "step_from", "kl_undone", "before", "after", "rung", "words",
+        "evidence", "reliability", "reference_rate", "reference_pairs", "accepted", "gate_reason", "labels", "ece",
+    ]  # fmt: skip
     for value in (None, "words", 3, [1], {"a": 1}, True):
         fields = dict.fromkeys(names, value)
         run = run_of(tmp_path, [{"event": kind}, {"round": 1, "event": kind}, event(10, 1, kind, **fields)])
