@@ -38,6 +38,7 @@ def gold_of(world: World) -> Gold | None:
 
 
 def scores_of(gold: Gold, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:
+    """The gold of each answer; a world that fails is the user's to mend."""
     try:
         return [gold(p, a.text, a.finished) for p, a in zip(prompts, answers, strict=True)]
     except Exception as error:  # the world may be the user's own code

@@ -367,6 +367,7 @@ class VersionStore:
 
 
 def version_name(version: int) -> str:
+    """The directory of a version."""
     return f"v{version:03d}"
 
 
