@@ -45,8 +45,8 @@ MAY_NAME: dict[str, set[str]] = {
     "run.directory": {"gold_file", "'gold.jsonl'"},
     # Hangs the lab's observer on a run, and shows at the end what the report has read of it.
     "cli.session": {
-        "holdfast.lab.observer.gold_of", "holdfast.lab.observer.GoldObserver", "holdfast.report.undone.kept_gold",
-        "gold_of", "GoldObserver", "kept_gold", "gold", ".gold_file", SENTENCE,
+        "holdfast.lab.observer.gold_of", "holdfast.lab.observer.GoldObserver", "gold_of", "GoldObserver", "gold",
+        ".gold_file",
     },
     # The same for the stages of a pipeline, and the callable that their measurement is given.
     "cli.pipeline_session": {
@@ -73,9 +73,9 @@ MAY_NAME: dict[str, set[str]] = {
 
 # Observers are told what happened, or handed on to who will tell them; nobody asks them anything.
 TOLD_BY = {name for name in vars(Observer) if name.startswith(("after_", "rewind"))}
-HANDED_TO = {"assemble", "assemble_dpo", "carry_on", "start_afresh", "Audience", "OfflineDPO"}
+HANDED_TO = {"assemble", "assemble_dpo", "start_afresh", "Audience", "OfflineDPO"}
 HAVE_OBSERVERS = {
-    "run.observer", "run.build", "stages.work", "stages.dpo_run", "stages.offline_dpo", "cli.session",
+    "run.observer", "run.build", "run.run", "stages.work", "stages.dpo_run", "stages.offline_dpo",
 }  # fmt: skip
 
 

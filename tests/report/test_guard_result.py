@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 import small_run
-from holdfast.cli.session import notes, rounds_audited, show_result
+from holdfast.cli.session import show_result
 from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import load_config
 from holdfast.config.schema import AuditConfig
+from holdfast.run.notes import notes, rounds_audited
 
 
 def watched(terminal: bool) -> tuple[Watch, io.StringIO]:

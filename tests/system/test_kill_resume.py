@@ -45,7 +45,7 @@ CHAIN = (
     Point("holdfast.reward.training:_fit_member", call=2),  # at the same place again
     Point("holdfast.checkpoint.store:rename", about="round-0003-step-0001"),  # written, not yet in place
     Point("holdfast.lab.observer:Rows.append", call=5),  # some of the last rows are there
-    Point("holdfast.cli.session:write_report"),  # all done but the report
+    Point("holdfast.run.run:write_report"),  # all done but the report
 )
 
 

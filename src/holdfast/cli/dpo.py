@@ -33,10 +33,11 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.session import new_dpo_run
+    from holdfast.cli.session import new_run
     from holdfast.errors import HoldfastError
+    from holdfast.stages.dpo_run import DPO
 
     config = config_of(args, "sft.epochs=0")
     if not config.policy.path:
         raise HoldfastError("DPO starts from a trained policy: give --policy DIR (`holdfast sft` makes one).")
-    return new_dpo_run(config, args.runs, args.name, as_json=args.json)
+    return new_run(config, args.runs, args.name, as_json=args.json, stage=DPO)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from holdfast.checkpoint.lock import RunLock
-from holdfast.cli.session import PIPELINE, check_name, free_name, tell_notes
+from holdfast.cli.session import tell_notes
 from holdfast.cli.tables import show_table
 from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import Config
@@ -23,9 +23,13 @@ from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.inputs import gather
 from holdfast.run.observer import Answer, Observer
+from holdfast.run.run import check_name, free_name
 from holdfast.stages.pipeline import Pipeline, check_pipeline
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task, World
+
+# What a manifest calls a pipeline.
+PIPELINE = "pipeline"
 
 
 def new_pipeline(config: Config, runs: Path, name: str | None, as_json: bool = False) -> int:

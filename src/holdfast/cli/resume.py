@@ -21,8 +21,8 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.pipeline_session import resume_pipeline
-    from holdfast.cli.session import PIPELINE, resume_run
+    from holdfast.cli.pipeline_session import PIPELINE, resume_pipeline
+    from holdfast.cli.session import resume_run
     from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run)

@@ -69,6 +69,7 @@ class Outcome:
     audited: list[AuditPair]
     actions: list[Action]
     stands: bool
+    rolled_back: bool
 
 
 @dataclass
@@ -124,7 +125,8 @@ class Review(Generic[Player]):
         if self.is_good(verdict, pairs):
             self.good = host.keep_good()
         self.guard.close_round(verdict)
-        return Outcome(verdict, judged, actions, stands)
+        rolled_back = self.acts and any(action.rung == "rollback" for action in actions)
+        return Outcome(verdict, judged, actions, stands, rolled_back)
 
     def recover(self, host: Host[Player], reason: str) -> bool:
         """Take a policy back whose steps are not numbers any more, and lower its rate; whether that may be done."""

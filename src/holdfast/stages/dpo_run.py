@@ -39,9 +39,11 @@ from holdfast.run.build import start_afresh
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.models import policy_on
+from holdfast.run.notes import dpo_notes
 from holdfast.run.observer import Observer
 from holdfast.run.probes import probe_set, prober_of
 from holdfast.run.reference import imitator, save_model, take_in
+from holdfast.run.run import Stage
 from holdfast.stages.measurement import MEASURE
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
@@ -297,3 +299,11 @@ def sided(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[AnswerPa
 def _told(pair: AnswerPair) -> list[object]:
     """What makes a pair that pair, for a digest."""
     return [pair.prompt, pair.chosen, pair.rejected, pair.share]
+
+
+def check_ingredients(ingredients: Ingredients) -> None:
+    """Refuse what DPO cannot work with, before anything is written."""
+    check_dpo(ingredients.config, ingredients.task, len(ingredients.imported))
+
+
+DPO = Stage("dpo", assemble_dpo, check_ingredients, dpo_notes, needs_ensemble=False)

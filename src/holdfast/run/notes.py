@@ -1,0 +1,57 @@
+"""What a person should know before the work begins: settings that do not suit the model, and what is left out."""
+
+from __future__ import annotations
+
+from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
+from holdfast.guard.review import KINDS
+from holdfast.parallel.processes import PROCESSES
+from holdfast.run.inputs import Ingredients
+
+# Weights above which a model is not the built-in one.
+SMALL = 5_000_000
+
+
+def dpo_notes(ingredients: Ingredients) -> list[str]:
+    """What a person should know before DPO begins."""
+    weights = sum(p.numel() for p in ingredients.lm.parameters())
+    if ingredients.config.dpo.lr == DPOConfig().lr and weights > SMALL:
+        return ["The default dpo.lr suits the small built-in model; for a pretrained one something near 5e-7 is usual."]
+    return []
+
+
+def notes(ingredients: Ingredients) -> list[str]:
+    """What a person should know before the work begins."""
+    config = ingredients.config
+    found = []
+    if PROCESSES.sharded:
+        found.append("processes.strategy = fsdp2 takes the plain path of the models, as with policy.fast = false.")
+    if config.policy.path and config.ppo.lr == PPOConfig().lr:
+        found.append(
+            "The default learning rates suit the small built-in model; for a pretrained one set sft.lr, reward.lr, "
+            "refresh.lr and ppo.lr (see the README)."
+        )
+    guard, audit, rounds = config.guard, config.audit, config.run.rounds
+    if ingredients.task.labeller is None:
+        found.append(
+            "There is no labeller, so no new labels come in and the ensemble stands still; world.labeller names one."
+        )
+        if guard.mode != "off":
+            found.append(
+                "Without a labeller nobody answers audits: the guard has its signals only, and cannot convict."
+            )
+    elif guard.mode == "advise":
+        found.append("The guard only advises: it says what it would do, and does nothing (guard.mode).")
+    elif guard.mode == "off":
+        found.append("The guard is off (guard.mode): nobody checks whether the reward still means anything.")
+    if guard.mode != "off" and ingredients.task.labeller is not None and (lasts := rounds_audited(audit)) < rounds:
+        found.append(
+            f"The budget of {audit.budget:,} audit labels lasts for about {lasts:,} of {rounds:,} rounds; "
+            "raise audit.budget or lower audit.pairs."
+        )
+    return found
+
+
+def rounds_audited(audit: AuditConfig) -> int:
+    """For how many rounds the budget of audit labels lasts if none of them is suspicious."""
+    # Until there is a last good policy only the reference is asked about, so it lasts a little longer than this.
+    return audit.budget // (KINDS * audit.pairs) if audit.pairs else audit.budget
