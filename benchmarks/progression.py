@@ -18,9 +18,9 @@ from typing import Any
 
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.cli.main import main as holdfast
-from holdfast.lab.statistics import bootstrap
 from holdfast.report.data import ProbeRow, read_run
 from holdfast.report.probe_panels import side_by_side
+from holdfast.statistics import bootstrap
 from kept import keep, keep_figure, seeds_and_runs
 
 STAGES = "sft,reward,ppo,dpo,dpo@sft,distil@sft"

@@ -22,7 +22,6 @@ import torch
 
 from holdfast.config import Config
 from holdfast.lab.observer import gold_of
-from holdfast.lab.statistics import Estimate, bootstrap
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
@@ -33,6 +32,7 @@ from holdfast.rollout.sampler import Rollout, sample
 from holdfast.run.directory import RunDirectory
 from holdfast.run.loop import sampling_of
 from holdfast.run.origin import checkpoint_policy
+from holdfast.statistics import Estimate, bootstrap
 from holdfast.worlds.loading import load_task, load_world
 from kept import keep
 

@@ -50,9 +50,10 @@ ORDER = [
     ["rollout"],
     ["models", "track"],
     ["checkpoint", "config", "parallel", "control", "charts", "interop"],
+    ["statistics"],
     ["", "errors", "algorithms", "randomness", "text"],
 ]
-ROOT = {"", "__main__", "errors", "randomness", "text"}
+ROOT = {"", "__main__", "errors", "randomness", "statistics", "text"}
 
 LINE_OF = {name: line for line, rooms in enumerate(ORDER) for name in rooms}
 

@@ -9,29 +9,13 @@ from holdfast.algorithms.calibration import ece
 from holdfast.reward.evidence import (
     Judged,
     accuracy_change,
-    binomial_tail,
     columns,
     ece_resampled,
     gain,
     logistic,
     mean_and_error,
-    normal_quantile,
     resamples,
 )
-
-
-def test_quantiles_from_the_table() -> None:
-    assert normal_quantile(0.05) == pytest.approx(1.6449, abs=1e-4)
-    assert normal_quantile(0.1) == pytest.approx(1.2816, abs=1e-4)
-
-
-def test_binomial_tails_by_hand() -> None:
-    # P(X >= 8 of 10) = (45 + 10 + 1) / 1024
-    assert binomial_tail(8, 10, 0.5) == pytest.approx(56 / 1024)
-    assert binomial_tail(3, 3, 0.6) == pytest.approx(0.216)
-    assert binomial_tail(0, 0, 0.5) == 1.0
-    # The normal law takes over without a jump: 2000 draws, 2 standard deviations and a half.
-    assert binomial_tail(1056, 2000, 0.5) == pytest.approx(0.00649, rel=0.02)
 
 
 def _judged(old: float, new: float | None, share: float = 1.0) -> Judged:

@@ -14,7 +14,8 @@ from typing import Generic
 import torch
 
 from holdfast.config.schema import AuditConfig
-from holdfast.guard.audit import Against, AuditPair
+from holdfast.guard.alarm import Against
+from holdfast.guard.audit import AuditPair
 from holdfast.preferences.collector import Answering, Collecting, Sample, Voices
 from holdfast.preferences.comparison import Comparison, LabelledComparison, Provenance
 from holdfast.preferences.pair import Pair

@@ -7,14 +7,14 @@ unusual one buys audit labels, with which people decide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.errors import HoldfastError
 from holdfast.guard.view import Known, StepView
 
-Side = Literal["high", "low", "both"]
+Direction = Literal["high", "low", "both"]
 # What a signal is about. Signals of one family tell the same story, so a sentence takes one of each.
 Family = Literal[
     "length", "repetition", "vocabulary", "copying", "sameness", "distance", "disagreement", "certainty", "update"
@@ -70,7 +70,7 @@ class Signal:
     family: Family
     meaning: str
     unit: str
-    side: Side
+    side: Direction
     words: Words
     read: Callable[[StepView, Known], float | None] | None = None
     derived_from: str = ""
@@ -110,6 +110,36 @@ def halves_of(history: Sequence[float]) -> tuple[float, float] | None:
         return None
     newest, before = history[-HALF:], history[-2 * HALF : -HALF]
     return sum(before) / HALF, sum(newest) / HALF
+
+
+# The last readings of the signals that others are derived from, oldest first.
+Recent = dict[str, list[float]]
+
+
+def read_all(
+    signals: Mapping[str, Signal], view: StepView, known: Known, recent: Mapping[str, Sequence[float]]
+) -> tuple[dict[str, float], Recent]:
+    """What every signal says of a batch, and what the next batch needs to know of it.
+
+    What cannot be read, or is not a number, is left out.
+    """
+    readings: dict[str, float] = {}
+    for name, signal in signals.items():
+        if signal.read is not None:
+            _put(readings, name, signal.read(view, known))
+    for name, signal in signals.items():
+        source = signal.derived_from
+        if signal.derive is not None and source in readings:
+            _put(readings, name, signal.derive([*recent.get(source, []), readings[source]]))
+    kept = {name: list(last) for name, last in recent.items()}
+    for source in sorted({signal.derived_from for signal in signals.values()} & readings.keys()):
+        kept[source] = [*kept.get(source, []), readings[source]][-2 * HALF :]
+    return readings, kept
+
+
+def _put(readings: dict[str, float], name: str, value: float | None) -> None:
+    if value is not None and math.isfinite(value):
+        readings[name] = value
 
 
 # --- words ------------------------------------------------------------------------------------------------------

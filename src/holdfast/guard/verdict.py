@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.control.state import JSON
+from holdfast.guard.alarm import Evidence, Shortfall
 from holdfast.guard.audit import AuditReport, Side
-from holdfast.guard.sequential import Evidence, Shortfall
 from holdfast.guard.signal import LOOKS, percent
 from holdfast.guard.suspicion import Suspicion
 

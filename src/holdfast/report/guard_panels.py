@@ -11,6 +11,7 @@ from holdfast.charts.spec import ChartSpec, Series
 from holdfast.guard.lines import Against, rate_of
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.metrics import as_number
+from holdfast.statistics import wilson
 from holdfast.text import counted
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
@@ -132,9 +133,6 @@ def _reliability(audits: Sequence[EventRow]) -> ChartSpec:
 
 
 def _claims(name: str, bins: Sequence[ClaimBin], colour: int, intervals: bool = False) -> Series:
-    # Its module brings torch with it, which a report without audits does not need.
-    from holdfast.guard.audit import wilson
-
     ends = [wilson(min(max(one.observed, 0.0), 1.0) * one.count, one.count) for one in bins] if intervals else []
     return Series(
         name,

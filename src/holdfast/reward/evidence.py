@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import torch
 from torch import Tensor
+
+from holdfast.statistics import binomial_tail
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,6 @@ class Check:
     value: float
     limit: float
     words: str
-
-
-def normal_quantile(level: float) -> float:
-    """z with P(Z > z) = level."""
-    return NormalDist().inv_cdf(1.0 - level)
-
-
-def binomial_tail(k: int, n: int, p: float) -> float:
-    """P(X >= k) of n draws with probability p, exactly; by the normal law beyond a thousand draws."""
-    if k <= 0:
-        return 1.0
-    if n > 1000:
-        return 1.0 - NormalDist(n * p, math.sqrt(n * p * (1.0 - p))).cdf(k - 0.5)
-    return min(1.0, sum(math.comb(n, i) * p**i * (1.0 - p) ** (n - i) for i in range(k, n + 1)))
 
 
 @dataclass(frozen=True)

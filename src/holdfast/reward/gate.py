@@ -49,11 +49,11 @@ from holdfast.reward.evidence import (
     ece_resampled,
     gain,
     mean_and_error,
-    normal_quantile,
     resamples,
 )
 from holdfast.reward.labelcheck import FEWEST_FRESH, NONE, check_labels
 from holdfast.reward.repeats import Repeats
+from holdfast.statistics import normal_quantile
 
 # Shares of the error level.
 FOR_LABELS, FOR_EARLIER, FOR_EACH, FOR_BRIER, FOR_ECE = 0.5, 0.15, 0.1, 0.05, 0.05

@@ -31,8 +31,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from holdfast.reward.evidence import Check, Judged, binomial_tail, logistic, normal_quantile
+from holdfast.reward.evidence import Check, Judged, logistic
 from holdfast.reward.repeats import Repeats
+from holdfast.statistics import binomial_tail, normal_quantile
 
 # Fewer labels than these on one side, and nothing is compared.
 FEWEST_FRESH = 20
