@@ -16,7 +16,7 @@ from holdfast.statistics import binomial_tail
 
 
 @dataclass(frozen=True)
-class Judged:
+class Opinion:
     """A labelled comparison, and what a member thought of it that had not learnt from it.
 
     `round` is the policy generation and `share` the share of people for the first side. `old` and `new` are the
@@ -59,9 +59,9 @@ class Change:
     better: float
 
 
-def accuracy_change(judged: Sequence[Judged]) -> Change:
+def accuracy_change(opinions: Sequence[Opinion]) -> Change:
     """The paired change of accuracy; ties tell nothing and are left out."""
-    clear = [j for j in judged if j.new is not None and j.share != 0.5]
+    clear = [j for j in opinions if j.new is not None and j.share != 0.5]
     lost = sum(_right(j.old, j.share) > _right(j.new or 0.0, j.share) for j in clear)
     won = sum(_right(j.old, j.share) < _right(j.new or 0.0, j.share) for j in clear)
     n = max(1, len(clear))
@@ -80,7 +80,7 @@ def _right(margin: float, share: float) -> bool:
     return (margin > 0) == (share > 0.5)
 
 
-def gain(judged: Sequence[Judged]) -> tuple[float, float] | None:
+def gain(opinions: Sequence[Opinion]) -> tuple[float, float] | None:
     """By how much the candidate's opinions are more in step with people than the old ones, and the error of that.
 
         mean over labels of y (m_new / rms m_new - m_old / rms m_old),   y = 2 share - 1
@@ -88,7 +88,7 @@ def gain(judged: Sequence[Judged]) -> tuple[float, float] | None:
     Firm opinions count for more than hesitant ones, which shows twice what accuracy shows; how firm they are on the
     whole counts for nothing. None without two labels that the candidate has not learnt from.
     """
-    seen = [j for j in judged if j.new is not None]
+    seen = [j for j in opinions if j.new is not None]
     old_P, new_P = (torch.tensor(m, dtype=torch.float64) for m in ([j.old for j in seen], [j.new for j in seen]))
     y_P = torch.tensor([2 * j.share - 1 for j in seen], dtype=torch.float64)
     if len(seen) < 2:
@@ -98,9 +98,9 @@ def gain(judged: Sequence[Judged]) -> tuple[float, float] | None:
     return mean, max(error, 1e-9)
 
 
-def columns(judged: Sequence[Judged]) -> tuple[Tensor, Tensor, Tensor]:
+def columns(opinions: Sequence[Opinion]) -> tuple[Tensor, Tensor, Tensor]:
     """Claims of the version in use and of the candidate, and people's shares, where neither has learnt."""
-    seen = [j for j in judged if j.new is not None]
+    seen = [j for j in opinions if j.new is not None]
     margins = [torch.tensor(values, dtype=torch.float64) for values in ([j.old for j in seen], [j.new for j in seen])]
     share_P = torch.tensor([j.share for j in seen], dtype=torch.float64)
     return torch.sigmoid(margins[0]), torch.sigmoid(margins[1]), share_P
