@@ -50,7 +50,7 @@ ORDER = [
     ["rollout"],
     ["models", "track"],
     ["checkpoint", "config", "parallel", "control", "charts", "interop"],
-    ["statistics"],
+    ["statistics", "events"],
     ["", "errors", "algorithms", "randomness", "text"],
 ]
 ROOT = {"", "__main__", "errors", "randomness", "statistics", "text"}

@@ -178,7 +178,7 @@ def write_guarded_run(directory: Path, *, advise: bool = False, stopped: bool = 
         row["objective/kl"] = 0.1 + 4.5 * _progress(row["step"]) + 6 * _hack(row["step"]) + rng.gauss(0, 0.1)
     write_lines(directory / "metrics.jsonl", metrics)
     plain = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
-    kept = [e for e in plain if e["event"] in ("run_started", "sft_finished", "ensemble_trained", "labels_collected")]
+    kept = [e for e in plain if e["event"] in ("sft_finished", "ensemble_trained", "labels_collected")]
     ended = [] if stopped else [event(steps, ROUNDS, "run_finished")]
     rows = sorted([*kept, *guard_events(advise, stopped), *ended], key=lambda row: (row["round"], row["step"]))
     write_lines(directory / "events.jsonl", rows)

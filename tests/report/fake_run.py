@@ -145,7 +145,6 @@ def _metrics(
 
 def _events(steps: int, per_round: int, refreshes: Mapping[int, int]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [
-        {"step": 0, "round": 0, "event": "run_started"},
         {"step": 0, "round": 0, "event": "sft_finished", "loss": 1.834},
         {
             "step": 0,
@@ -181,7 +180,6 @@ def _events(steps: int, per_round: int, refreshes: Mapping[int, int]) -> list[di
             rows.append({"step": step, "round": number, "event": "step_skipped", "reason": "loss was not finite"})
             rows.append({"step": step, "round": number, "event": "lr_decayed", "lr": 1.4e-5})
         if step == steps * 2 // 3:
-            rows.append({"step": step, "round": number, "event": "interrupted"})
             rows.append({"step": step, "round": number, "event": "resumed"})
         if step % per_round == 0:
             rows.append({"step": step, "round": number, "event": "round_finished", "kl": 0.9, "proxy": 1.2})

@@ -186,7 +186,7 @@ def test_very_long_answers_are_cut_with_a_note(tmp_path):
         {"metrics.jsonl": [{"step": s, "objective/kl": None, "objective/scores": None} for s in range(3)]},
         {"metrics.jsonl": [{"step": 0, "objective/scores": 0.0, "objective/kl": 0.0, "ensemble/spread": 0.1}]},
         {"gold.jsonl": [{"step": 0, "split": "heldout", "gold": 0.3}]},
-        {"events.jsonl": [{"event": "run_started"}, {"step": 0, "event": "refresh", "version": None}]},
+        {"events.jsonl": [{"event": "resumed"}, {"step": 0, "event": "refresh", "version": None}]},
         {"samples.jsonl": [{"step": 0, "prompt_index": 0, "prompt": "", "response": ""}]},
         {"samples.jsonl": [{"step": s, "prompt_index": s, "prompt": "p", "response": "r"} for s in (0, 5)]},
         {"timings.jsonl": [{"step": 0, "sample": 0.0}]},

@@ -3,8 +3,8 @@ from fake_guard import SENTENCES, audit_fields, event, guard_events, write_guard
 from fake_run import write_fake_run, write_lines
 
 from holdfast.report.data import RunData, read_run
-from holdfast.report.events import event_lines, joined_version, refresh_events, refused_events, weight
 from holdfast.report.page import render
+from holdfast.report.refreshes import joined_version, refresh_events, refused_events
 from holdfast.report.rounds import MOST_ROWS, ending, round_table, summary
 from holdfast.report.samples import before_and_after
 from holdfast.report.undone import Undone, kept_gold, undone
@@ -189,7 +189,7 @@ def test_fields_may_be_absent_or_anything(tmp_path, kind, value):
     more = ("evidence", "reliability", "reference_rate", "reference_pairs", "accepted", "gate_reason", "labels", "ece")
     fields = dict.fromkeys((*names, *more), value)
     run = run_of(tmp_path, [{"event": kind}, {"round": 1, "event": kind}, event(10, 1, kind, **fields)])
-    for row in event_lines(run.events):
+    for row in run.events:
         assert row.text.endswith((".", "…"))
     end = ending(run, status(run))
     assert (end is None) == (kind == "refresh")
@@ -289,10 +289,7 @@ def test_a_refused_refresh_of_which_a_member_was_let_in_tells_the_version_that_i
     )
     assert [joined_version(row) for row in run.events] == [4, None]
     assert "No refresh, 2 refused by the gate (a member of 1 let in)." in result(run)
-    assert (
-        event_lines(run.events)[0].text
-        == "Refresh refused by the gate, and its member 2 let in (v4): worse on round 2."
-    )
+    assert run.events[0].text == "Refresh refused by the gate, and its member 2 let in (v4): worse on round 2."
     html = render(run)
     assert "; with a version, a member of it was let in." in html
     assert ">× v4<" in html
@@ -358,7 +355,7 @@ def test_tiles_of_a_guarded_run(tmp_path):
 
 
 def test_events_of_the_guard_in_words(tmp_path):
-    lines = [line.text for line in event_lines(run_of(tmp_path, guard_events()).events)]
+    lines = [row.text for row in run_of(tmp_path, guard_events()).events]
     assert (
         "Audit of 80 labels: people 54% vs reference (24 pairs), 27% vs last good (56); ensemble claims 91% and 78%; "
         "accuracy 71.0%; ECE 8.0%; 1,000 labels left." in lines
@@ -376,7 +373,7 @@ def test_events_of_the_guard_in_words(tmp_path):
 def test_what_weighs_in_the_list_of_events(tmp_path):
     rows = [verdict(1), verdict(2, "watch"), verdict(3, "hacking"), rolled_back(3), event(1, 1, "audit")]
     rows += [event(1, 1, "refresh", accepted=False), event(1, 1, "refresh", accepted=True), event(1, 1, "stopped")]
-    assert [weight(row) for row in run_of(tmp_path, rows).events] == [
+    assert [row.weight for row in run_of(tmp_path, rows).events] == [
         *("minor", "main", "alarm", "alarm", "minor", "alarm", "main", "alarm")
     ]
 
@@ -394,5 +391,5 @@ def test_what_weighs_in_the_list_of_events(tmp_path):
     ],
 )
 def test_what_the_gate_did_in_words(tmp_path, fields, expected):
-    (line,) = event_lines(run_of(tmp_path, [event(1, 1, "gate", **fields)]).events)
+    (line,) = run_of(tmp_path, [event(1, 1, "gate", **fields)]).events
     assert (line.text, line.weight) == (expected, "minor")

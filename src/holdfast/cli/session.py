@@ -22,7 +22,6 @@ from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
 from holdfast.errors import HoldfastError, Interrupted
-from holdfast.guard.lines import interval, share
 from holdfast.guard.review import KINDS
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.parallel.processes import PROCESSES, world_size
@@ -37,7 +36,7 @@ from holdfast.run.follower import agreed, follow, join_processes
 from holdfast.run.inputs import Ingredients, check_server, gather
 from holdfast.run.loop import Observer
 from holdfast.stages.dpo_run import assemble_dpo, check_dpo
-from holdfast.text import counted, visible
+from holdfast.text import counted, percent, visible
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task, World
 
@@ -298,9 +297,9 @@ def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
     found = [("verdict", f"{guard.verdict or 'none'}; {back}")]
     for label, rate in (("people vs reference", guard.reference), ("people vs last good", guard.anchor)):
         if rate is not None:
-            notes = [interval(rate), "" if rate.pairs is None else counted(rate.pairs, "pair")]
-            claimed = "" if rate.claimed is None else f"; the ensemble claims {share(rate.claimed)}"
-            found.append((label, f"{share(rate.rate)} ({', '.join(note for note in notes if note)}){claimed}"))
+            notes = [rate.interval, "" if rate.pairs is None else counted(rate.pairs, "pair")]
+            claimed = "" if rate.claimed is None else f"; the ensemble claims {percent(rate.claimed)}"
+            found.append((label, f"{percent(rate.rate)} ({', '.join(note for note in notes if note)}){claimed}"))
     left = "" if guard.audit_labels_left is None else f"; {guard.audit_labels_left:,} left for audits"
     again = f" and {guard.repeats:,} asked again" if guard.repeats else ""
     found.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}"))

@@ -32,7 +32,7 @@ from holdfast.control.plateau import Plateau
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.errors import Interrupted
-from holdfast.guard.lines import event_line
+from holdfast.events import event_line
 from holdfast.guard.review import Guarding, Orders
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holdfast.guard.lines import round_line
+from holdfast.events import round_line
 from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
 from holdfast.preferences.collector import Voices

@@ -20,8 +20,8 @@ from torch import Tensor
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config.schema import GuardConfig
 from holdfast.control.kl import KLController
+from holdfast.events import event_line, round_line
 from holdfast.guard.ladder import Action
-from holdfast.guard.lines import event_line, round_line
 from holdfast.guard.review import Guarding, win_rate
 from holdfast.guard.verdict import Verdict
 from holdfast.guard.view import StepView

@@ -12,8 +12,8 @@ from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, int
 from holdfast.lab.fall import kept_its_peak
 from holdfast.lab.scenarios import PLAIN, planted
 from holdfast.lab.trial import Trial
-from holdfast.report.rounds import sentence
 from holdfast.statistics import bootstrap, chance_of_best
+from holdfast.text import sentence
 
 PREFIX = "sweep-"
 # Below this share of the best value's rise a value keeps runs from improving.

@@ -1,0 +1,278 @@
+"""Every event there is: its kind, when it is written, its fields, and what is said of it. Any other is refused.
+
+Tracker.event -> Kind.check -> events.jsonl -> event_sentence and weight_of (the report), event_line (a terminal)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import NoneType, UnionType
+from typing import Literal, get_args
+
+from holdfast.errors import HoldfastError
+from holdfast.events import sentences as say
+from holdfast.events.sentences import Fields
+from holdfast.text import because, one_line, sentence
+
+Weight = Literal["main", "minor", "alarm"]
+Type = type | UnionType
+NUMBER = int | float
+
+INDENT = " " * 9  # as wide as "round 3  "
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of event, with the types of its fields; those in `optional` may be left out.
+
+    Without a sentence of its own it is shown by its name and fields; most have no line in a terminal.
+    """
+
+    name: str
+    meaning: str
+    fields: Mapping[str, Type]
+    sentence: Callable[[Fields], str] | None = None
+    weight: Weight = "main"
+    line: Callable[[str, Fields], str | None] | None = None
+    optional: Mapping[str, Type] = field(default_factory=dict)
+
+    def check(self, fields: Fields) -> None:
+        """Refuse a field that the kind does not have or that is of another type, and one that is missing."""
+        known = {**self.fields, **self.optional}
+        for name, value in fields.items():
+            if name not in known:
+                raise HoldfastError(f"The event {self.name!r} has no field {name!r}; {_hint(name, known)}")
+            if not isinstance(value, known[name]):
+                raise HoldfastError(f"The event {self.name!r} holds {value!r} in its field {name!r}; give another.")
+        for name in self.fields:
+            if name not in fields:
+                raise HoldfastError(f"The event {self.name!r} lacks its field {name!r}; give it.")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else "add it to holdfast/events.py."
+
+
+_REASON: Mapping[str, Type] = {"reason": str}
+_RUNG: Mapping[str, Type] = {"rung": str, "reason": str}
+_CHANGE: Mapping[str, Type] = {"before": object, "after": object}
+_VERSION: Mapping[str, Type] = {
+    "version": int, "labels": int, "loss": NUMBER, "train_accuracy": NUMBER, "holdout_accuracy": NUMBER | None,
+}  # fmt: skip
+_GATE: Mapping[str, Type] = {"accepted": bool, "in_use": int, "joined": int | None}
+_OPPONENTS = ("reference", "anchor", "pointed")
+_AUDIT: Mapping[str, Type] = {
+    "labels": int, "labels_left": int | None, "pairs": int, "accuracy": NUMBER | None, "ece": NUMBER | None,
+    "brier": NUMBER | None, "reliability": list, "gap_z": NUMBER, "gap_p": NUMBER,
+    **{f"{opponent}_pairs": int for opponent in _OPPONENTS}, **{f"{opponent}_wins": NUMBER for opponent in _OPPONENTS},
+    **{f"{opponent}_rate": dict | None for opponent in _OPPONENTS},
+    **{f"claimed_{opponent}": NUMBER | None for opponent in _OPPONENTS},
+    **{f"{opponent}_gap": dict | None for opponent in _OPPONENTS},
+}  # fmt: skip
+
+
+def _advice_line(at: str, fields: Fields) -> str:
+    # The reason is the verdict's and the same for every rung; the gravest one says it.
+    words = f"{at}advice: {say.advised(fields)}"
+    return because(words, fields.get("reason")) if fields.get("rung") in ("rollback", "stop") else words
+
+
+_KINDS = (
+    # Preparation
+    Kind(
+        "sft_finished", "the reference has learnt from demonstrations", {"loss": NUMBER, "demonstrations": int},
+        say.sft_finished,
+    ),
+    Kind(
+        "ensemble_trained", "the first version of the ensemble is there", _VERSION,
+        lambda fields: f"Reward ensemble{say.version(fields)} trained{say.fit(fields)}.",
+    ),
+    Kind(
+        "baselines", "the signals have read the reference's answers: mean and spread of each", {"signals": dict},
+        lambda fields: "The signals have read the reference's answers.", "minor",
+    ),
+    # Labels
+    Kind(
+        "labels_collected", "a round's comparisons have been answered",
+        {"comparisons": int, "labels": int, "repeats": int}, say.labels_collected, "minor",
+    ),
+    Kind(
+        "labels_repeated", "easy comparisons of the preparation have been asked again", {"repeats": int},
+        lambda fields: f"{say.count_of(fields, 'repeats', 'easy comparison')} asked again, for the gate to compare "
+        "with.", "minor",
+    ),
+    Kind(
+        "waiting", "the run waits for people", {"purpose": str, "comparisons": int, "batch": str}, say.waiting, "minor",
+    ),
+    Kind(
+        "waited", "people have answered, or the time was up",
+        {"purpose": str, "comparisons": int, "answered": int, "reason": str, "batch": str}, say.waited, "minor",
+    ),
+    Kind(
+        "second_opinions_missing", "the judge that people are compared with could not be asked",
+        {"comparisons": int, "reason": str},
+        say.with_reason(lambda fields: f"No second opinions of the judge on {say.count_of(fields, 'comparisons')}"),
+    ),
+    Kind(
+        "label_quality", "a labeller counts more or less than before", {"changed": list, "unreliable": str},
+        say.label_quality,
+    ),
+    # The ensemble
+    Kind(
+        "refresh", "the ensemble was trained again, and let in or refused",
+        {**_REASON, **_VERSION, "trained_on": int, **_GATE, "gate_reason": str}, say.refresh,
+        line=lambda at, fields: f"{at}refresh {say.refused(fields)}" if say.is_refused("refresh", fields) else None,
+    ),
+    Kind(
+        "gate", "how the gate decided, with every check",
+        {**_REASON, "version": int, **_GATE, "checks": list, "before": dict, "after": dict}, say.gate, "minor",
+    ),
+    Kind(
+        "refresh_skipped", "a refresh was due and there was nothing new to learn from", _REASON,
+        lambda fields: f"No refresh this time{say.in_brackets(fields)}.", "minor",
+    ),
+    # The guard
+    Kind("audit", "people's answers to fresh pairs, and the ensemble's claims", _AUDIT, say.audit, "minor"),
+    Kind(
+        "verdict", "what the guard thinks of the round", {"level": str, "sentence": str, "evidence": Mapping},
+        say.verdict,
+    ),
+    Kind(
+        "choice", "people were asked again before the run ends with an earlier policy",
+        {"labels": int, "labels_left": int | None, "back": bool, "sentence": str},
+        lambda fields: sentence(say.chosen(fields)), line=lambda at, fields: f"{at}{say.chosen(fields)}",
+    ),
+    Kind(
+        "action", "the guard did something: the value before, and the one read back after",
+        {**_RUNG, "words": str, **_CHANGE, "changed": bool}, say.with_reason(say.done),
+        line=lambda at, fields: f"{INDENT}{say.done(fields)}",
+    ),
+    Kind(
+        "advice", "the guard would have done something, and only advises", _RUNG,
+        say.with_reason(lambda fields: f"Advice only: the guard {say.advised(fields)}"), line=_advice_line,
+    ),
+    Kind("left_out", "the guard would have done something that this trainer cannot", _RUNG),
+    Kind(
+        "rollback", "the run went back to an earlier policy",
+        {"to": str, "step_from": int, "step_to": int, **_REASON}, say.rollback, "alarm",
+        lambda at, fields: because(f"{at}ROLLED BACK {say.back_to(fields)}", fields.get("reason")),
+        {"kl_undone": NUMBER, "undone": list, "ensemble_version": int, "by": str},
+    ),
+    Kind(
+        "stopped", "the guard has stopped the run, and asks", _REASON,
+        say.with_reason(lambda fields: "Stopped by the guard at its last good policy"), "alarm",
+        lambda at, fields: because(f"{at}STOPPED at the last good policy", fields.get("reason")),
+    ),
+    Kind(
+        "owner", "an owner of the run asked something of it",
+        {"action": str, "by": str, "words": str, "changed": bool}, say.with_reason(say.owner),
+        line=lambda at, fields: because(f"{at}{say.owner(fields)}", fields.get("reason")),
+        optional={**_CHANGE, **_REASON},
+    ),
+    # Steps and rounds
+    Kind(
+        "kl_limit", "KL went over its hard limit, and the round ends early", {"kl": NUMBER, "limit": NUMBER},
+        say.kl_limit, "alarm",
+    ),
+    Kind("lr_decayed", "the learning rate was lowered on a plateau", {"lr": NUMBER}, say.lr_decayed, "alarm"),
+    Kind(
+        "step_skipped", "a step was dropped because a value was not finite", _REASON,
+        lambda fields: f"Step skipped{say.in_brackets(fields)}.", "alarm",
+    ),
+    Kind(
+        "squeezing", "chosen and rejected answers both lose probability to what the model says anyway",
+        {"sentence": str, "peak_step": int, "chosen_fall": NUMBER, "rejected_fall": NUMBER, "argmax_rise": NUMBER},
+        lambda fields: sentence(f"Squeezing: {one_line(fields.get('sentence'))}"), "alarm",
+    ),
+    Kind("round_finished", "a round is over", {"kl": NUMBER, "kl_round": NUMBER}, weight="minor"),
+    Kind(
+        "averaged", "the last round's policy is the mean of those of the last rounds",
+        {"policies": int, "kl": NUMBER, "score": NUMBER, "length": NUMBER},
+        lambda fields: sentence(say.averaged(fields)), line=lambda at, fields: f"{at}{say.averaged(fields)}",
+    ),
+    Kind("checkpoint_skipped", "a checkpoint was damaged, and another one was taken", _REASON),
+    Kind("resumed", "the run goes on from a checkpoint", {"checkpoint": str}),
+    Kind("run_finished", "the run has done all its rounds", {}),
+)  # fmt: skip
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _KINDS}
+
+
+def event_kind(name: str) -> Kind:
+    """Look a kind of event up; one that is not in the registry is refused."""
+    if name in KINDS:
+        return KINDS[name]
+    raise HoldfastError(f"There is no event {name!r} in the registry; {_hint(name, KINDS)}")
+
+
+def event_sentence(kind: str, fields: Fields) -> str:
+    """What the report says of an event."""
+    own = KINDS[kind].sentence if kind in KINDS else None
+    return own(fields) if own else f"{kind.replace('_', ' ').strip().capitalize()}{say.details(fields)}."
+
+
+def event_line(kind: str, round: int, fields: Fields) -> str | None:
+    """What is said of an event while a run goes on; None where nothing need be said."""
+    own = KINDS[kind].line if kind in KINDS else None
+    return None if own is None else own(_at(round), fields)
+
+
+def round_line(round: int, audit: Fields, verdict: Fields) -> str:
+    """A round as it ended. A watch gives its reason below; a hacking verdict leaves that to what is done about it."""
+    level = one_line(verdict.get("level")) or "no verdict"
+    line = f"{_at(round)}{level:<9} {say.people(audit)}".rstrip()
+    reason = one_line(verdict.get("sentence"))
+    return f"{line}\n{INDENT}{reason}" if level == "watch" and reason else line
+
+
+def _at(round: int) -> str:
+    return f"round {round:<2} "
+
+
+def weight_of(kind: str, fields: Fields) -> Weight:
+    """How much an event weighs among others."""
+    if kind == "verdict":
+        levels: dict[str, Weight] = {"healthy": "minor", "hacking": "alarm"}
+        return levels.get(one_line(fields.get("level")), "main")
+    if say.is_refused(kind, fields):
+        return "alarm"
+    return KINDS[kind].weight if kind in KINDS else "main"
+
+
+def events_markdown() -> str:
+    """The reference page of all events, docs/reference/events.md."""
+    lines = [
+        "# Events",
+        "",
+        "Everything that a run writes to `events.jsonl`, generated from `holdfast.events`.",
+        "",
+        "Every row has `step`, `round`, `event` (the kind) and `time` (UTC), and the fields of its kind. Those in",
+        "parentheses may be absent.",
+        "",
+        "| kind | when it is written | fields |",
+        "|---|---|---|",
+    ]
+    for kind in KINDS.values():
+        fields = [f"`{name}` {_type_words(hint)}" for name, hint in kind.fields.items()]
+        fields += [f"(`{name}` {_type_words(hint)})" for name, hint in kind.optional.items()]
+        lines.append(f"| `{kind.name}` | {kind.meaning} | {', '.join(fields)} |")
+    return "\n".join(lines) + "\n"
+
+
+_TYPES = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    list: "list",
+    NoneType: "null",
+    object: "any",
+}
+
+
+def _type_words(hint: Type) -> str:
+    parts = get_args(hint) or (hint,)
+    return " or ".join(_TYPES.get(part, "object") for part in parts if not (part is int and float in parts))
