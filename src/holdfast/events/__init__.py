@@ -91,18 +91,18 @@ _KINDS = (
         lambda fields: f"Reward ensemble{say.version(fields)} trained{say.fit(fields)}.",
     ),
     Kind(
-        "baselines", "the signals have read the reference's answers: mean and spread of each", {"signals": dict},
+        "baselines", "the signals have read the reference's answers; mean and standard deviation of each",
+        {"signals": dict},
         lambda fields: "The signals have read the reference's answers.", "minor",
     ),
     # Labels
     Kind(
-        "labels_collected", "a round's comparisons have been answered",
+        "labels_collected", "a round's comparisons have been answered, and some easy ones of before again",
         {"comparisons": int, "labels": int, "repeats": int}, say.labels_collected, "minor",
     ),
     Kind(
-        "labels_repeated", "easy comparisons of the preparation have been asked again", {"repeats": int},
-        lambda fields: f"{say.count_of(fields, 'repeats', 'easy comparison')} asked again, for the gate to compare "
-        "with.", "minor",
+        "labels_repeated", "some of the first comparisons were asked again, for the gate to compare with",
+        {"repeats": int}, say.labels_repeated, "minor",
     ),
     Kind(
         "waiting", "the run waits for people", {"purpose": str, "comparisons": int, "batch": str}, say.waiting, "minor",
@@ -112,88 +112,102 @@ _KINDS = (
         {"purpose": str, "comparisons": int, "answered": int, "reason": str, "batch": str}, say.waited, "minor",
     ),
     Kind(
-        "second_opinions_missing", "the judge that people are compared with could not be asked",
+        "second_opinions_missing",
+        "the judge did not give the opinions that are only measured; the run goes on without",
         {"comparisons": int, "reason": str},
         say.with_reason(lambda fields: f"No second opinions of the judge on {say.count_of(fields, 'comparisons')}"),
     ),
     Kind(
-        "label_quality", "a labeller counts more or less than before", {"changed": list, "unreliable": str},
+        "label_quality", "what is known of labellers has changed: `labeller`, `weight` and `reasons` of each",
+        {"changed": list, "unreliable": str},
         say.label_quality,
     ),
     # The ensemble
     Kind(
-        "refresh", "the ensemble was trained again, and let in or refused",
+        "refresh",
+        "a new version was trained; `in_use` is used from now on, `joined` is the member of a refused one that was let in",
         {**_REASON, **_VERSION, "trained_on": int, **_GATE, "gate_reason": str}, say.refresh,
         line=lambda at, fields: f"{at}refresh {say.refused(fields)}" if say.is_refused("refresh", fields) else None,
     ),
     Kind(
-        "gate", "how the gate decided, with every check",
+        "gate", "a new version was tested; `before` and `after` are on labels that neither version learnt from",
         {**_REASON, "version": int, **_GATE, "checks": list, "before": dict, "after": dict}, say.gate, "minor",
     ),
     Kind(
-        "refresh_skipped", "a refresh was due and there was nothing new to learn from", _REASON,
+        "refresh_skipped", "a refresh was due, and there is nothing new to learn from", _REASON,
         lambda fields: f"No refresh this time{say.in_brackets(fields)}.", "minor",
     ),
     # The guard
-    Kind("audit", "people's answers to fresh pairs, and the ensemble's claims", _AUDIT, say.audit, "minor"),
     Kind(
-        "verdict", "what the guard thinks of the round", {"level": str, "sentence": str, "evidence": Mapping},
+        "audit",
+        "people have answered the round's fresh pairs; the anchor is the last good policy, and `labels_left` is null "
+        "where nobody answers",
+        _AUDIT, say.audit, "minor",
+    ),
+    Kind(
+        "verdict", "a round is judged: healthy, watch or hacking", {"level": str, "sentence": str, "evidence": Mapping},
         say.verdict,
     ),
     Kind(
-        "choice", "people were asked again before the run ends with an earlier policy",
+        "choice", "in the last round people seemed to like the last good policy better, and were asked again",
         {"labels": int, "labels_left": int | None, "back": bool, "sentence": str},
         lambda fields: sentence(say.chosen(fields)), line=lambda at, fields: f"{at}{say.chosen(fields)}",
     ),
     Kind(
-        "action", "the guard did something: the value before, and the one read back after",
+        "action", "the guard did something; `after` is read back from the live object",
         {**_RUNG, "words": str, **_CHANGE, "changed": bool}, say.with_reason(say.done),
         line=lambda at, fields: f"{INDENT}{say.done(fields)}",
     ),
     Kind(
-        "advice", "the guard would have done something, and only advises", _RUNG,
+        "advice", "the guard would have done something (`guard.mode = \"advise\"`)", _RUNG,
         say.with_reason(lambda fields: f"Advice only: the guard {say.advised(fields)}"), line=_advice_line,
     ),
     Kind("left_out", "the guard would have done something that this trainer cannot", _RUNG),
     Kind(
-        "rollback", "the run went back to an earlier policy",
+        "rollback",
+        "the run went back to its last good checkpoint, or to the one that an owner chose (`by`); `undone` are all steps "
+        "that do not stand now, as stretches after the first number up to the second",
         {"to": str, "step_from": int, "step_to": int, **_REASON}, say.rollback, "alarm",
         lambda at, fields: because(f"{at}ROLLED BACK {say.back_to(fields)}", fields.get("reason")),
         {"kl_undone": NUMBER, "undone": list, "ensemble_version": int, "by": str},
     ),
     Kind(
-        "stopped", "the guard has stopped the run, and asks", _REASON,
+        "stopped", "the guard ended the run at its last good policy, and asks", _REASON,
         say.with_reason(lambda fields: "Stopped by the guard at its last good policy"), "alarm",
         lambda at, fields: because(f"{at}STOPPED at the last good policy", fields.get("reason")),
     ),
     Kind(
-        "owner", "an owner of the run asked something of it",
+        "owner", "something that an owner asked for was carried out or refused",
         {"action": str, "by": str, "words": str, "changed": bool}, say.with_reason(say.owner),
         line=lambda at, fields: because(f"{at}{say.owner(fields)}", fields.get("reason")),
         optional={**_CHANGE, **_REASON},
     ),
     # Steps and rounds
     Kind(
-        "kl_limit", "KL went over its hard limit, and the round ends early", {"kl": NUMBER, "limit": NUMBER},
+        "kl_limit", "KL went over `kl.hard_limit`; the round ends", {"kl": NUMBER, "limit": NUMBER},
         say.kl_limit, "alarm",
     ),
-    Kind("lr_decayed", "the learning rate was lowered on a plateau", {"lr": NUMBER}, say.lr_decayed, "alarm"),
+    Kind("lr_decayed", "the policy has settled", {"lr": NUMBER}, say.lr_decayed, "alarm"),
     Kind(
-        "step_skipped", "a step was dropped because a value was not finite", _REASON,
+        "step_skipped", "a step was dropped, since a value was not a number", _REASON,
         lambda fields: f"Step skipped{say.in_brackets(fields)}.", "alarm",
     ),
     Kind(
-        "squeezing", "chosen and rejected answers both lose probability to what the model says anyway",
+        "squeezing", "in DPO, the argmax rises while chosen answers fall",
         {"sentence": str, "peak_step": int, "chosen_fall": NUMBER, "rejected_fall": NUMBER, "argmax_rise": NUMBER},
         lambda fields: sentence(f"Squeezing: {one_line(fields.get('sentence'))}"), "alarm",
     ),
     Kind("round_finished", "a round is over", {"kl": NUMBER, "kl_round": NUMBER}, weight="minor"),
     Kind(
-        "averaged", "the last round's policy is the mean of those of the last rounds",
+        "averaged",
+        "the last round's policy was replaced by a mean with those of the rounds before; its figures on a batch",
         {"policies": int, "kl": NUMBER, "score": NUMBER, "length": NUMBER},
         lambda fields: sentence(say.averaged(fields)), line=lambda at, fields: f"{at}{say.averaged(fields)}",
     ),
-    Kind("checkpoint_skipped", "a checkpoint was damaged, and another one was taken", _REASON),
+    Kind(
+        "checkpoint_skipped", "a damaged checkpoint was passed over, or another took the place of the last good one",
+        _REASON,
+    ),
     Kind("resumed", "the run goes on from a checkpoint", {"checkpoint": str}),
     Kind("run_finished", "the run has done all its rounds", {}),
 )  # fmt: skip
@@ -250,7 +264,8 @@ def events_markdown() -> str:
         "Everything that a run writes to `events.jsonl`, generated from `holdfast.events`.",
         "",
         "Every row has `step`, `round`, `event` (the kind) and `time` (UTC), and the fields of its kind. Those in",
-        "parentheses may be absent.",
+        "parentheses may be absent. `labels` counts all labels known at the time, `trained_on` the comparisons of the",
+        "replay mix; `holdout_accuracy` is null where no held-out comparison has a clear label.",
         "",
         "| kind | when it is written | fields |",
         "|---|---|---|",

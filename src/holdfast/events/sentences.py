@@ -240,6 +240,10 @@ def labels_collected(fields: Fields) -> str:
     return sentence(f"{got} collected{on}")
 
 
+def labels_repeated(fields: Fields) -> str:
+    return f"{count_of(fields, 'repeats', 'easy comparison')} asked again, for the gate to compare with."
+
+
 def waiting(fields: Fields) -> str:
     return f"Waiting for people to answer {count_of(fields, 'comparisons')} ({shown(fields.get('purpose'))})."
 

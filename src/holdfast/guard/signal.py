@@ -150,7 +150,7 @@ def times(subject: str, more: str, less: str) -> Words:
 
     def words(now: float, usual: Usual) -> str:
         if now <= 0 or usual.value <= 0:
-            return f"{subject} {number(now)} against {number(usual.value)} {usual.against}"
+            return f"{subject} {three_digits(now)} against {three_digits(usual.value)} {usual.against}"
         ratio = max(now / usual.value, usual.value / now)
         size = f"{ratio:.1f}x" if ratio >= 1.95 else f"{ratio - 1.0:.0%}"
         return f"{subject} {size} {more if now >= usual.value else less} {usual.than}"
@@ -162,8 +162,8 @@ def level(subject: str, unit: str = "") -> Words:
     """Such as: the update moves the policy by 0.4 nats against 0.05 in healthy rounds."""
 
     def words(now: float, usual: Usual) -> str:
-        value = f"{number(now)} {unit}".rstrip()
-        return f"{subject} {value} against {number(usual.value)} {usual.against}"
+        value = f"{three_digits(now)} {unit}".rstrip()
+        return f"{subject} {value} against {three_digits(usual.value)} {usual.against}"
 
     return words
 
@@ -172,15 +172,16 @@ def share(of_what: str) -> Words:
     """Such as: 31% of 3-grams repeat within an answer against 2% for the reference."""
 
     def words(now: float, usual: Usual) -> str:
-        return f"{percent(now)} {of_what} against {percent(usual.value)} {usual.against}"
+        return f"{fine_percent(now)} {of_what} against {fine_percent(usual.value)} {usual.against}"
 
     return words
 
 
-def number(x: float) -> str:
+def three_digits(x: float) -> str:
     """Three digits, without an exponent where it can be read without one."""
     return f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
 
 
-def percent(x: float) -> str:
+def fine_percent(x: float) -> str:
+    """Whole per cent, with a decimal below 10."""
     return f"{x:.1%}" if 0 < abs(x) < 0.0995 else f"{x:.0%}"
