@@ -125,7 +125,7 @@ _KINDS = (
     # The ensemble
     Kind(
         "refresh",
-        "a new version was trained; `in_use` is used from now on, `joined` is the member of a refused one that was let in",
+        "a new version was trained; `in_use` is used from now on, `joined` is a refused one's member that was let in",
         {**_REASON, **_VERSION, "trained_on": int, **_GATE, "gate_reason": str}, say.refresh,
         line=lambda at, fields: f"{at}refresh {say.refused(fields)}" if say.is_refused("refresh", fields) else None,
     ),
@@ -165,8 +165,8 @@ _KINDS = (
     Kind("left_out", "the guard would have done something that this trainer cannot", _RUNG),
     Kind(
         "rollback",
-        "the run went back to its last good checkpoint, or to the one that an owner chose (`by`); `undone` are all steps "
-        "that do not stand now, as stretches after the first number up to the second",
+        "the run went back to its last good checkpoint, or to the one that an owner chose (`by`); `undone` are all "
+        "steps that do not stand now, as stretches after the first number up to the second",
         {"to": str, "step_from": int, "step_to": int, **_REASON}, say.rollback, "alarm",
         lambda at, fields: because(f"{at}ROLLED BACK {say.back_to(fields)}", fields.get("reason")),
         {"kl_undone": NUMBER, "undone": list, "ensemble_version": int, "by": str},
