@@ -1,5 +1,5 @@
 import pytest
-from fake_run import write_lines
+from rows import write_lines
 
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.refreshes import refresh_events
@@ -92,10 +92,10 @@ def test_a_refresh_written_twice_by_a_resume_counts_once(tmp_path):
     ("kinds", "expected"),
     [
         ([], "not finished"),
-        (["round_finished", "resumed"], "not finished"),
-        (["resumed", "run_finished"], "finished"),
-        (["stopped"], "stopped"),
-        (["stopped", "resumed"], "not finished"),
+        (["sft_finished", "round_finished"], "not finished"),
+        (["sft_finished", "resumed", "run_finished"], "finished"),
+        (["sft_finished", "stopped"], "stopped"),
+        (["sft_finished", "stopped", "resumed"], "not finished"),
     ],
 )
 def test_status_follows_the_last_word(tmp_path, kinds, expected):

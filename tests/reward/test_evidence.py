@@ -7,7 +7,7 @@ import torch
 
 from holdfast.algorithms.calibration import ece
 from holdfast.reward.evidence import (
-    Opinion,
+    Stance,
     accuracy_change,
     columns,
     ece_resampled,
@@ -18,8 +18,8 @@ from holdfast.reward.evidence import (
 )
 
 
-def _opinion(old: float, new: float | None, share: float = 1.0) -> Opinion:
-    return Opinion(round=0, share=share, old=old, new=new)
+def _opinion(old: float, new: float | None, share: float = 1.0) -> Stance:
+    return Stance(round=0, share=share, old=old, new=new)
 
 
 def test_a_change_of_accuracy_by_hand() -> None:

@@ -6,18 +6,18 @@ import pytest
 from simulated_labels import Labels, World, opinions
 
 from holdfast.config.schema import GateConfig
-from holdfast.reward.evidence import Opinion
+from holdfast.reward.evidence import Stance
 from holdfast.reward.gate import Decision, decision_on, pooled, quality
 
 GATE = GateConfig(use=True, tolerance=0.05, level=0.1, failed="keep")
 
 
-def _labels(round: int, right: int, lost: int, won: int, fresh: bool = False) -> list[Opinion]:
+def _labels(round: int, right: int, lost: int, won: int, fresh: bool = False) -> list[Stance]:
     """So many labels right before and after, right only before, right only after; sides alternate."""
     rows = [*[(1.0, 1.0)] * right, *[(1.0, -1.0)] * lost, *[(-1.0, 1.0)] * won]
     signs = [1 if i % 2 else -1 for i in range(len(rows))]
     return [
-        Opinion(round, float(s > 0), s * old, s * new, fresh=fresh) for s, (old, new) in zip(signs, rows, strict=True)
+        Stance(round, float(s > 0), s * old, s * new, fresh=fresh) for s, (old, new) in zip(signs, rows, strict=True)
     ]
 
 
@@ -72,7 +72,7 @@ def test_labels_in_doubt_have_to_show_a_gain() -> None:
     assert _check(decision_on(better, GATE), "newest")
 
 
-def _right(j: Opinion) -> Opinion:
+def _right(j: Stance) -> Stance:
     return j if j.new is None else dataclasses.replace(j, new=abs(j.old) * (1 if j.share > 0.5 else -1))
 
 
@@ -99,7 +99,7 @@ def test_claims_that_become_wild_are_refused() -> None:
 
 def test_generations_too_small_are_pooled_with_their_neighbours() -> None:
     sizes = {0: 100, 2: 20, 3: 30, 4: 30, 5: 15}
-    labels = [Opinion(number, 1.0, 0.0, 0.0) for number, size in sizes.items() for _ in range(size)]
+    labels = [Stance(number, 1.0, 0.0, 0.0) for number, size in sizes.items() for _ in range(size)]
     groups = pooled(labels, enough=60)
     assert [sorted({j.round for j in group}) for group in groups] == [[0], [2, 3, 4, 5]]
     assert [sorted({j.round for j in g}) for g in pooled(labels, enough=40)] == [[0], [2, 3], [4, 5]]
@@ -108,8 +108,8 @@ def test_generations_too_small_are_pooled_with_their_neighbours() -> None:
 
 def test_quality_of_both_versions_by_hand() -> None:
     labels = [
-        Opinion(0, 1.0, 0.0, 100.0), Opinion(0, 0.0, -100.0, 100.0), Opinion(5, 1.0, -100.0, 100.0, fresh=True),
-        Opinion(5, 1.0, 100.0, None, fresh=True),
+        Stance(0, 1.0, 0.0, 100.0), Stance(0, 0.0, -100.0, 100.0), Stance(5, 1.0, -100.0, 100.0, fresh=True),
+        Stance(5, 1.0, 100.0, None, fresh=True),
     ]  # fmt: skip
     old, new = quality(labels)
     assert old.earlier is not None

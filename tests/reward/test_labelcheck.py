@@ -6,11 +6,11 @@ import pytest
 import torch
 from simulated_labels import Labels, World, opinions
 
-from holdfast.reward.evidence import Opinion
+from holdfast.reward.evidence import Stance
 from holdfast.reward.labelcheck import agreement, check_labels, flips, length, position
 
 
-def _apart(world: World, labels: Labels, seed: int = 0) -> tuple[list[Opinion], list[Opinion]]:
+def _apart(world: World, labels: Labels, seed: int = 0) -> tuple[list[Stance], list[Stance]]:
     everything = opinions(world, labels, seed)
     return [j for j in everything if j.fresh], [j for j in everything if not j.fresh]
 
@@ -37,7 +37,7 @@ def test_its_error_is_what_repeated_draws_show() -> None:
     for seed in range(150):
         fresh, earlier = _apart(World(right_on_newest=0.70), Labels(), seed)
 
-        def columns(js: list[Opinion]) -> tuple[torch.Tensor, torch.Tensor]:
+        def columns(js: list[Stance]) -> tuple[torch.Tensor, torch.Tensor]:
             values = [(j.old, j.share) for j in js]
             table = torch.tensor(values, dtype=torch.float64)
             return table[:, 0], table[:, 1]
@@ -62,8 +62,8 @@ def test_good_labels_that_the_ensemble_in_use_gets_wrong_are_in_less_doubt_once_
 
 
 def test_position() -> None:
-    def labels(first: int, second: int) -> list[Opinion]:
-        return [Opinion(1, float(i < first), 0.0, None) for i in range(first + second)]
+    def labels(first: int, second: int) -> list[Stance]:
+        return [Stance(1, float(i < first), 0.0, None) for i in range(first + second)]
 
     assert not position(labels(150, 0)).passed
     assert not position(labels(0, 150)).passed

@@ -17,7 +17,7 @@ from holdfast.randomness import Streams, generator
 from holdfast.reward import refresher as module
 from holdfast.reward import training
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.evidence import Opinion
+from holdfast.reward.evidence import Stance
 from holdfast.reward.examination import Enquiry
 from holdfast.reward.gate import Decision
 from holdfast.reward.training import unseen_by
@@ -25,11 +25,11 @@ from tiny_models import build
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> list[list[Opinion]]:
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[list[Stance]]:
     """A gate that lets nothing in; what it was shown."""
-    shown: list[list[Opinion]] = []
+    shown: list[list[Stance]] = []
 
-    def decision_on(opinions: Sequence[Opinion], *_rest: object) -> Decision:
+    def decision_on(opinions: Sequence[Stance], *_rest: object) -> Decision:
         shown.append(list(opinions))
         return Decision(False, "not today")
 
@@ -38,7 +38,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[list[Opinion]]:
 
 
 def test_a_refused_candidate_is_saved_and_the_version_in_use_stays_bit_for_bit(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Opinion]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     ensemble = refreshing.ensemble
@@ -58,7 +58,7 @@ def test_a_refused_candidate_is_saved_and_the_version_in_use_stays_bit_for_bit(
 
 
 def test_what_was_refused_is_still_new_and_still_due(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Opinion]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     refreshing.settled = True
@@ -89,7 +89,7 @@ def test_an_accepted_candidate_is_used(store: PreferenceStore, tmp_path: Path, t
 
 
 def test_without_a_gate_every_candidate_is_used(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Opinion]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     refreshing.gate = GateConfig(use=False)
@@ -161,7 +161,7 @@ def test_a_probe_never_joins_and_stays_as_it_was(
 
 
 def test_one_member_of_a_refused_candidate_is_refused_as_well_where_it_is_no_better(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Opinion]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     refreshing.gate = GateConfig(use=True, failed="join")
@@ -265,7 +265,7 @@ def test_earlier_labels_are_taken_from_every_round_and_not_too_many(
 
 
 def test_answers_that_the_version_in_use_has_learnt_from(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Opinion]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     prompts, responses = refreshing.labelled_answers(10, 1)

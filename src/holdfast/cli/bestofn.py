@@ -70,9 +70,9 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     from holdfast.models.lora import adapted, lora_of
     from holdfast.models.policy import Policy
     from holdfast.reward.ensemble import VersionStore, members_in
-    from holdfast.run.build import build_ensemble
+    from holdfast.run.answers import sampling_of
     from holdfast.run.inputs import gather
-    from holdfast.run.loop import sampling_of
+    from holdfast.run.models import build_ensemble
     from holdfast.train.best_of_n import BestOfN
     from holdfast.worlds.loading import load_task, load_world
 
@@ -107,7 +107,7 @@ def distil_into(
     from dataclasses import asdict
 
     from holdfast.models.lora import merged
-    from holdfast.run.build import save_model
+    from holdfast.run.reference import save_model
     from holdfast.stages.distillation import distil
 
     done = distil(chooser, prompts, config, watch)

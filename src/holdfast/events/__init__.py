@@ -1,6 +1,6 @@
 """Every event there is: its kind, when it is written, its fields, and what is said of it. Any other is refused.
 
-Tracker.event -> Kind.check -> events.jsonl -> event_sentence and weight_of (the report), event_line (a terminal)
+Tracker.event -> EventKind.check -> events.jsonl -> event_sentence and weight_of (the report), event_line (a terminal)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INDENT = " " * 9  # as wide as "round 3  "
 
 
 @dataclass(frozen=True)
-class Kind:
+class EventKind:
     """One kind of event, with the types of its fields; those in `optional` may be left out.
 
     Without a sentence of its own it is shown by its name and fields; most have no line in a terminal.
@@ -82,88 +82,88 @@ def _advice_line(at: str, fields: Fields) -> str:
 
 _KINDS = (
     # Preparation
-    Kind(
+    EventKind(
         "sft_finished", "the reference has learnt from demonstrations", {"loss": NUMBER, "demonstrations": int},
         say.sft_finished,
     ),
-    Kind(
+    EventKind(
         "ensemble_trained", "the first version of the ensemble is there", _VERSION,
         lambda fields: f"Reward ensemble{say.version(fields)} trained{say.fit(fields)}.",
     ),
-    Kind(
+    EventKind(
         "baselines", "the signals have read the reference's answers; mean and standard deviation of each",
         {"signals": dict},
         lambda fields: "The signals have read the reference's answers.", "minor",
     ),
     # Labels
-    Kind(
+    EventKind(
         "labels_collected", "a round's comparisons have been answered, and some easy ones of before again",
         {"comparisons": int, "labels": int, "repeats": int}, say.labels_collected, "minor",
     ),
-    Kind(
+    EventKind(
         "labels_repeated", "some of the first comparisons were asked again, for the gate to compare with",
         {"repeats": int}, say.labels_repeated, "minor",
     ),
-    Kind(
+    EventKind(
         "waiting", "the run waits for people", {"purpose": str, "comparisons": int, "batch": str}, say.waiting, "minor",
     ),
-    Kind(
+    EventKind(
         "waited", "people have answered, or the time was up",
         {"purpose": str, "comparisons": int, "answered": int, "reason": str, "batch": str}, say.waited, "minor",
     ),
-    Kind(
+    EventKind(
         "second_opinions_missing",
         "the judge did not give the opinions that are only measured; the run goes on without",
         {"comparisons": int, "reason": str},
         say.with_reason(lambda fields: f"No second opinions of the judge on {say.count_of(fields, 'comparisons')}"),
     ),
-    Kind(
+    EventKind(
         "label_quality", "what is known of labellers has changed: `labeller`, `weight` and `reasons` of each",
         {"changed": list, "unreliable": str},
         say.label_quality,
     ),
     # The ensemble
-    Kind(
+    EventKind(
         "refresh",
         "a new version was trained; `in_use` is used from now on, `joined` is a refused one's member that was let in",
         {**_REASON, **_VERSION, "trained_on": int, **_GATE, "gate_reason": str}, say.refresh,
         line=lambda at, fields: f"{at}refresh {say.refused(fields)}" if say.is_refused("refresh", fields) else None,
     ),
-    Kind(
+    EventKind(
         "gate", "a new version was tested; `before` and `after` are on labels that neither version learnt from",
         {**_REASON, "version": int, **_GATE, "checks": list, "before": dict, "after": dict}, say.gate, "minor",
     ),
-    Kind(
+    EventKind(
         "refresh_skipped", "a refresh was due, and there is nothing new to learn from", _REASON,
         lambda fields: f"No refresh this time{say.in_brackets(fields)}.", "minor",
     ),
     # The guard
-    Kind(
+    EventKind(
         "audit",
         "people have answered the round's fresh pairs; the anchor is the last good policy, and `labels_left` is null "
         "where nobody answers",
         _AUDIT, say.audit, "minor",
     ),
-    Kind(
+    EventKind(
         "verdict", "a round is judged: healthy, watch or hacking", {"level": str, "sentence": str, "evidence": Mapping},
         say.verdict,
     ),
-    Kind(
+    EventKind(
         "choice", "in the last round people seemed to like the last good policy better, and were asked again",
         {"labels": int, "labels_left": int | None, "back": bool, "sentence": str},
         lambda fields: sentence(say.chosen(fields)), line=lambda at, fields: f"{at}{say.chosen(fields)}",
     ),
-    Kind(
+    EventKind(
         "action", "the guard did something; `after` is read back from the live object",
         {**_RUNG, "words": str, **_CHANGE, "changed": bool}, say.with_reason(say.done),
         line=lambda at, fields: f"{INDENT}{say.done(fields)}",
     ),
-    Kind(
+    EventKind(
         "advice", "the guard would have done something (`guard.mode = \"advise\"`)", _RUNG,
         say.with_reason(lambda fields: f"Advice only: the guard {say.advised(fields)}"), line=_advice_line,
     ),
-    Kind("left_out", "the guard would have done something that this trainer cannot", _RUNG),
-    Kind(
+    EventKind("left_out", "the guard would have done something that this trainer cannot", _RUNG),
+    EventKind(
         "rollback",
         "the run went back to its last good checkpoint, or to the one that an owner chose (`by`); `undone` are all "
         "steps that do not stand now, as stretches after the first number up to the second",
@@ -171,51 +171,51 @@ _KINDS = (
         lambda at, fields: because(f"{at}ROLLED BACK {say.back_to(fields)}", fields.get("reason")),
         {"kl_undone": NUMBER, "undone": list, "ensemble_version": int, "by": str},
     ),
-    Kind(
+    EventKind(
         "stopped", "the guard ended the run at its last good policy, and asks", _REASON,
         say.with_reason(lambda fields: "Stopped by the guard at its last good policy"), "alarm",
         lambda at, fields: because(f"{at}STOPPED at the last good policy", fields.get("reason")),
     ),
-    Kind(
+    EventKind(
         "owner", "something that an owner asked for was carried out or refused",
         {"action": str, "by": str, "words": str, "changed": bool}, say.with_reason(say.owner),
         line=lambda at, fields: because(f"{at}{say.owner(fields)}", fields.get("reason")),
         optional={**_CHANGE, **_REASON},
     ),
     # Steps and rounds
-    Kind(
+    EventKind(
         "kl_limit", "KL went over `kl.hard_limit`; the round ends", {"kl": NUMBER, "limit": NUMBER},
         say.kl_limit, "alarm",
     ),
-    Kind("lr_decayed", "the policy has settled", {"lr": NUMBER}, say.lr_decayed, "alarm"),
-    Kind(
+    EventKind("lr_decayed", "the policy has settled", {"lr": NUMBER}, say.lr_decayed, "alarm"),
+    EventKind(
         "step_skipped", "a step was dropped, since a value was not a number", _REASON,
         lambda fields: f"Step skipped{say.in_brackets(fields)}.", "alarm",
     ),
-    Kind(
+    EventKind(
         "squeezing", "in DPO, the argmax rises while chosen answers fall",
         {"sentence": str, "peak_step": int, "chosen_fall": NUMBER, "rejected_fall": NUMBER, "argmax_rise": NUMBER},
         lambda fields: sentence(f"Squeezing: {one_line(fields.get('sentence'))}"), "alarm",
     ),
-    Kind("round_finished", "a round is over", {"kl": NUMBER, "kl_round": NUMBER}, weight="minor"),
-    Kind(
+    EventKind("round_finished", "a round is over", {"kl": NUMBER, "kl_round": NUMBER}, weight="minor"),
+    EventKind(
         "averaged",
         "the last round's policy was replaced by a mean with those of the rounds before; its figures on a batch",
         {"policies": int, "kl": NUMBER, "score": NUMBER, "length": NUMBER},
         lambda fields: sentence(say.averaged(fields)), line=lambda at, fields: f"{at}{say.averaged(fields)}",
     ),
-    Kind(
+    EventKind(
         "checkpoint_skipped", "a damaged checkpoint was passed over, or another took the place of the last good one",
         _REASON,
     ),
-    Kind("resumed", "the run goes on from a checkpoint", {"checkpoint": str}),
-    Kind("run_finished", "the run has done all its rounds", {}),
+    EventKind("resumed", "the run goes on from a checkpoint", {"checkpoint": str}),
+    EventKind("run_finished", "the run has done all its rounds", {}),
 )  # fmt: skip
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in _KINDS}
+KINDS: dict[str, EventKind] = {kind.name: kind for kind in _KINDS}
 
 
-def event_kind(name: str) -> Kind:
+def event_kind(name: str) -> EventKind:
     """Look a kind of event up; one that is not in the registry is refused."""
     if name in KINDS:
         return KINDS[name]

@@ -76,6 +76,7 @@ def _layers(model: nn.Module) -> list[nn.Module]:
 
 
 def is_sharded(model: nn.Module) -> bool:
+    """Whether the weights are dealt out over processes."""
     return hasattr(model, "reshard")
 
 

@@ -20,7 +20,7 @@ class Tile:
 
 
 def status(run: RunData) -> str:
-    """Whether the run finished or was stopped, or is (as far as its files tell) under way."""
+    """Whether the run finished, was stopped by the guard, or is (as far as its files tell) under way."""
     for event in reversed(run.events):
         if event.kind == "run_finished":
             return "finished"

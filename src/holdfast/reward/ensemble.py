@@ -22,6 +22,7 @@ from torch import Tensor
 from holdfast.checkpoint.files import JSON, read_json
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.transaction import DOCUMENT
 from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch, micro_batches
 from holdfast.models.reward_model import RewardModel
@@ -309,13 +310,13 @@ class VersionStore:
         # A run has its versions in rewards/, and beside them its checkpoints.
         checkpoints = self._store.directory.with_name("checkpoints")
         names = CheckpointStore(checkpoints).names() if checkpoints.is_dir() else []
-        path = checkpoints / names[-1] / "loop.json" if names else None
+        path = checkpoints / names[-1] / f"{DOCUMENT}.json" if names else None
         if self._store.directory.name != "rewards" or path is None or not path.is_file():
             return 0, 0
         document: Any = read_json(path)
         at = document["position"]
         # A round refreshes before its first step; what it has made is known to a checkpoint within it.
-        return int(document["ensemble_version"]), int(at["round"]) + bool(at["step_in_round"])
+        return int(document["ensemble"]["version"]), int(at["round"]) + bool(at["step_in_round"])
 
     def load_in_use_into(self, ensemble: Ensemble) -> None:
         """The version in use."""
@@ -366,6 +367,7 @@ class VersionStore:
 
 
 def version_name(version: int) -> str:
+    """The directory of a version."""
     return f"v{version:03d}"
 
 

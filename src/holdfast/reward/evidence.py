@@ -16,7 +16,7 @@ from holdfast.statistics import binomial_tail
 
 
 @dataclass(frozen=True)
-class Opinion:
+class Stance:
     """A labelled comparison, and what a member thought of it that had not learnt from it.
 
     `round` is the policy generation and `share` the share of people for the first side. `old` and `new` are the
@@ -45,7 +45,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Change:
+class AccuracyChange:
     """What accuracy a candidate lost (below 0: gained) on the same labels, and how sure that is.
 
     `worse` and `better` are the one-sided p-values of McNemar's exact test: the pairs on which the two differ are a
@@ -59,7 +59,7 @@ class Change:
     better: float
 
 
-def accuracy_change(opinions: Sequence[Opinion]) -> Change:
+def accuracy_change(opinions: Sequence[Stance]) -> AccuracyChange:
     """The paired change of accuracy; ties tell nothing and are left out."""
     clear = [j for j in opinions if j.new is not None and j.share != 0.5]
     lost = sum(_right(j.old, j.share) > _right(j.new or 0.0, j.share) for j in clear)
@@ -67,7 +67,7 @@ def accuracy_change(opinions: Sequence[Opinion]) -> Change:
     n = max(1, len(clear))
     # One pair is added to each kind: a few labels on which nothing happened prove nothing.
     error = math.sqrt((lost + won + 2) / (n + 2) / n)
-    return Change(
+    return AccuracyChange(
         pairs=len(clear),
         loss=(lost - won) / n,
         error=error,
@@ -80,7 +80,7 @@ def _right(margin: float, share: float) -> bool:
     return (margin > 0) == (share > 0.5)
 
 
-def gain(opinions: Sequence[Opinion]) -> tuple[float, float] | None:
+def gain(opinions: Sequence[Stance]) -> tuple[float, float] | None:
     """By how much the candidate's opinions are more in step with people than the old ones, and the error of that.
 
         mean over labels of y (m_new / rms m_new - m_old / rms m_old),   y = 2 share - 1
@@ -98,7 +98,7 @@ def gain(opinions: Sequence[Opinion]) -> tuple[float, float] | None:
     return mean, max(error, 1e-9)
 
 
-def columns(opinions: Sequence[Opinion]) -> tuple[Tensor, Tensor, Tensor]:
+def columns(opinions: Sequence[Stance]) -> tuple[Tensor, Tensor, Tensor]:
     """Claims of the version in use and of the candidate, and people's shares, where neither has learnt."""
     seen = [j for j in opinions if j.new is not None]
     margins = [torch.tensor(values, dtype=torch.float64) for values in ([j.old for j in seen], [j.new for j in seen])]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.evidence import Opinion
+from holdfast.reward.evidence import Stance
 from holdfast.reward.replay import fold_of
 from holdfast.reward.training import unseen_by
 
@@ -51,11 +51,11 @@ def log_odds(ensemble: Ensemble, questions: Sequence[Enquiry]) -> list[float]:
     return ensemble.opinion_margins([q.pair for q in questions], [q.member for q in questions]).tolist()
 
 
-def opinions(questions: Sequence[Enquiry], old: Sequence[float], new: Sequence[float]) -> list[Opinion]:
+def opinions(questions: Sequence[Enquiry], old: Sequence[float], new: Sequence[float]) -> list[Stance]:
     """What both versions said; `new` has the candidate's answers to the questions it could be asked, in order."""
     answers = iter(new)
     return [
-        Opinion(
+        Stance(
             round=q.pair.round,
             share=q.pair.share_a,
             old=before,

@@ -41,9 +41,9 @@ import torch
 from holdfast.algorithms.calibration import brier, ece
 from holdfast.config.schema import GateConfig
 from holdfast.reward.evidence import (
-    Change,
+    AccuracyChange,
     Check,
-    Opinion,
+    Stance,
     accuracy_change,
     columns,
     ece_resampled,
@@ -96,7 +96,7 @@ class Quality:
     earlier: Figures | None = None
 
 
-def decision_on(opinions: Sequence[Opinion], config: GateConfig, repeats: Repeats = NONE) -> Decision:
+def decision_on(opinions: Sequence[Stance], config: GateConfig, repeats: Repeats = NONE) -> Decision:
     """Accept the candidate or not."""
     fresh, earlier = [j for j in opinions if j.fresh], [j for j in opinions if not j.fresh]
     labels = check_labels(fresh, earlier, FOR_LABELS * config.level, repeats)
@@ -115,16 +115,16 @@ def decision_on(opinions: Sequence[Opinion], config: GateConfig, repeats: Repeat
     return Decision(False, "; ".join(check.words for check in failed), tuple(checks))
 
 
-def quality(opinions: Sequence[Opinion]) -> tuple[Quality, Quality]:
+def quality(opinions: Sequence[Stance]) -> tuple[Quality, Quality]:
     """The version in use and the candidate, on the same labels."""
     fresh, earlier = [j for j in opinions if j.fresh], [j for j in opinions if not j.fresh]
     old, new = (Quality(_figures(fresh, side), _figures(earlier, side)) for side in (0, 1))
     return old, new
 
 
-def pooled(opinions: Sequence[Opinion], enough: int = ENOUGH) -> list[list[Opinion]]:
+def pooled(opinions: Sequence[Stance], enough: int = ENOUGH) -> list[list[Stance]]:
     """Generations from the oldest to the newest, each with neighbours until there are enough labels."""
-    groups: list[list[Opinion]] = []
+    groups: list[list[Stance]] = []
     for number in sorted({j.round for j in opinions}):
         generation = [j for j in opinions if j.round == number]
         if groups and len(groups[-1]) < enough:
@@ -137,7 +137,7 @@ def pooled(opinions: Sequence[Opinion], enough: int = ENOUGH) -> list[list[Opini
     return groups
 
 
-def _no_loss(name: str, change: Change, where: str, level: float, config: GateConfig) -> Check:
+def _no_loss(name: str, change: AccuracyChange, where: str, level: float, config: GateConfig) -> Check:
     """Passed unless shown worse, and also then if shown to be within the tolerance."""
     most = change.loss + normal_quantile(config.level) * change.error
     passed = change.worse >= level or most <= config.tolerance
@@ -145,7 +145,7 @@ def _no_loss(name: str, change: Change, where: str, level: float, config: GateCo
     return Check(name, passed, change.loss, config.tolerance, words)
 
 
-def _each_generation(earlier: Sequence[Opinion], config: GateConfig) -> list[Check]:
+def _each_generation(earlier: Sequence[Stance], config: GateConfig) -> list[Check]:
     groups = pooled([j for j in earlier if j.new is not None and j.share != 0.5])
     if len(groups) < 2:
         return []
@@ -158,7 +158,7 @@ def _each_generation(earlier: Sequence[Opinion], config: GateConfig) -> list[Che
     return checks
 
 
-def _newest(fresh: Sequence[Opinion], doubt: float, config: GateConfig) -> Check:
+def _newest(fresh: Sequence[Stance], doubt: float, config: GateConfig) -> Check:
     """The gain on the newest labels against the doubt about them, in standard errors."""
     limit = -SHORT * normal_quantile(config.level)
     change, gain_and_error = accuracy_change(fresh), gain(fresh)
@@ -173,7 +173,7 @@ def _newest(fresh: Sequence[Opinion], doubt: float, config: GateConfig) -> Check
     return Check("newest", passed, gained - doubt, limit, words)
 
 
-def _calibration(opinions: Sequence[Opinion], config: GateConfig) -> list[Check]:
+def _calibration(opinions: Sequence[Stance], config: GateConfig) -> list[Check]:
     old_P, new_P, share_P = columns(opinions)
     if len(share_P) < 2:
         return []
@@ -198,7 +198,7 @@ def _calibration(opinions: Sequence[Opinion], config: GateConfig) -> list[Check]
     ]  # fmt: skip
 
 
-def _figures(opinions: Sequence[Opinion], side: int) -> Figures | None:
+def _figures(opinions: Sequence[Stance], side: int) -> Figures | None:
     *claims, share_P = columns(opinions)
     clear_P = share_P != 0.5
     if not bool(clear_P.any()):

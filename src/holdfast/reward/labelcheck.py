@@ -31,7 +31,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from holdfast.reward.evidence import Check, Opinion, logistic
+from holdfast.reward.evidence import Check, Stance, logistic
 from holdfast.reward.repeats import Repeats
 from holdfast.statistics import binomial_tail, normal_quantile
 
@@ -56,13 +56,13 @@ Columns = tuple[Tensor, Tensor]
 
 
 def check_labels(
-    fresh: Sequence[Opinion], earlier: Sequence[Opinion], level: float, repeats: Repeats = NONE
+    fresh: Sequence[Stance], earlier: Sequence[Stance], level: float, repeats: Repeats = NONE
 ) -> list[Check]:
     """Agreement at the given error level, position, length; `fresh` are the new labels."""
     return [agreement(fresh, earlier, level, repeats), position(fresh), length(fresh, earlier)]
 
 
-def agreement(fresh: Sequence[Opinion], earlier: Sequence[Opinion], level: float, repeats: Repeats = NONE) -> Check:
+def agreement(fresh: Sequence[Stance], earlier: Sequence[Stance], level: float, repeats: Repeats = NONE) -> Check:
     """Whether the new labels follow members' opinions as the earlier ones do, and people answer as they did."""
     name = "labels/agreement"
     limit = normal_quantile(level)
@@ -114,7 +114,7 @@ def flips(groups: Sequence[tuple[Columns, Columns]], repeats: Repeats = NONE) ->
     return missing / weight, max(math.sqrt(noise + from_slopes**2) / weight, 1e-9)
 
 
-def position(fresh: Sequence[Opinion]) -> Check:
+def position(fresh: Sequence[Stance]) -> Check:
     """Whether the side shown first was chosen about as often as the other."""
     first, second = (sum(j.share > 0.5 for j in fresh), sum(j.share < 0.5 for j in fresh))
     count = max(1, first + second)
@@ -124,7 +124,7 @@ def position(fresh: Sequence[Opinion]) -> Check:
     return Check("labels/position", p >= RARE, share, 0.5 + SIDE, words)
 
 
-def length(fresh: Sequence[Opinion], earlier: Sequence[Opinion]) -> Check:
+def length(fresh: Sequence[Stance], earlier: Sequence[Stance]) -> Check:
     """Whether people have come to like length as such."""
     name, limit = "labels/length", normal_quantile(RARE)
     if len(fresh) < FEWEST_FRESH or len(earlier) < FEWEST_EARLIER:
@@ -139,9 +139,7 @@ def length(fresh: Sequence[Opinion], earlier: Sequence[Opinion]) -> Check:
     return Check(name, z <= limit, z, limit, words)
 
 
-def _rise(
-    fresh: Sequence[Opinion], earlier: Sequence[Opinion], unit: float, beside_opinion: bool
-) -> tuple[float, float]:
+def _rise(fresh: Sequence[Stance], earlier: Sequence[Stance], unit: float, beside_opinion: bool) -> tuple[float, float]:
     """By how much the weight of length has risen, beside the old version's opinion or by itself, and its error."""
     weights, variances = [], []
     for labels in (fresh, earlier):
@@ -153,6 +151,6 @@ def _rise(
     return weights[0] - weights[1], math.sqrt(sum(variances))
 
 
-def _columns(opinions: Sequence[Opinion], side: str) -> Columns:
+def _columns(opinions: Sequence[Stance], side: str) -> Columns:
     margins = [j.old if side == "old" else j.new for j in opinions]
     return torch.tensor(margins, dtype=torch.float64), torch.tensor([j.share for j in opinions], dtype=torch.float64)

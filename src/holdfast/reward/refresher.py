@@ -6,7 +6,7 @@ labels that members have not learnt from -> old and candidate's opinions -> gate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -128,6 +128,16 @@ class Refreshing:
 
     def __post_init__(self) -> None:
         self.answered = Answered(self.store, self.reward.holdout, self.key)
+
+    def state(self) -> dict[str, Any]:
+        """The version in use and when it was made; its weights are among the versions."""
+        made = {"last_round": self.last_round, "last_step": self.last_step, "settled": self.settled}
+        return {"version": self.ensemble.version, **made}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.versions.load_into(self.ensemble, int(state["version"]))
+        self.last_round, self.last_step = int(state["last_round"]), int(state["last_step"])
+        self.settled = bool(state["settled"])
 
     def first_version(self, streams: Streams) -> RefreshOutcome:
         """Version 1, from every label there is."""

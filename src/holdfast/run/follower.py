@@ -9,16 +9,12 @@ and checkpoints stay empty in a directory that goes when it ends.
 from __future__ import annotations
 
 import signal
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
 from holdfast.config.schema import SFTConfig
 from holdfast.errors import HoldfastError
@@ -27,15 +23,12 @@ from holdfast.models.sharding import close, copy_in, full, whole
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES, Message
 from holdfast.preferences.pair import Pair
-from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.training import FitSettings, fit_with
 from holdfast.rollout.sampler import Rollout, Sampling, sample_with
-from holdfast.run.build import build_loop, imitator
-from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
-from holdfast.run.loop import OnlineLoop
+from holdfast.run.models import Models, build_models
+from holdfast.run.reference import imitator
 from holdfast.track.progress import Silent
-from holdfast.track.tracker import Tracker
 from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.train.ppo import Experience, NonFiniteStep, values_of
 from holdfast.train.sft import Imitating
@@ -78,18 +71,17 @@ def follow(gather: Callable[[], Ingredients]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     ingredients = agreed(gather)
-    with tempfile.TemporaryDirectory(prefix="holdfast-follower-") as scratch, ExitStack() as resources:
-        follower = Follower(ingredients, RunDirectory.create(Path(scratch) / "run", ingredients.config, {}), resources)
-        while (message := PROCESSES.receive()).work != "end":
-            if message.work == "wait":
-                continue
-            try:
-                with PROCESSES.joined():
-                    WORK[message.work](follower, message)
-            except (HoldfastError, NonFiniteStep) as error:
-                # Process 0 has met it too, and decides what becomes of it.
-                if not getattr(error, "met_by_all", False):
-                    raise
+    follower = Follower(ingredients)
+    while (message := PROCESSES.receive()).work != "end":
+        if message.work == "wait":
+            continue
+        try:
+            with PROCESSES.joined():
+                WORK[message.work](follower, message)
+        except (HoldfastError, NonFiniteStep) as error:
+            # Process 0 has met it too, and decides what becomes of it.
+            if not getattr(error, "met_by_all", False):
+                raise
     PROCESSES.part_ways()
     return 0
 
@@ -99,15 +91,13 @@ class Follower:
     """The models of one process that follows, and what moves them."""
 
     ingredients: Ingredients
-    run: RunDirectory
-    resources: ExitStack
-    loop: OnlineLoop | None = None
+    models: Models | None = None
     imitating: Imitating | None = None
 
     @property
-    def here(self) -> OnlineLoop:
-        assert self.loop is not None, "process 0 begins with `build`"
-        return self.loop
+    def here(self) -> Models:
+        assert self.models is not None, "process 0 begins with `build`"
+        return self.models
 
     def only(self, message: Message) -> Any:
         """The model that the work is about."""
@@ -131,15 +121,10 @@ def imitate(follower: Follower, message: Message) -> None:
 
 def build(follower: Follower, message: Message) -> None:
     """The same models as process 0 has, from the same weights of the reference."""
-    ingredients, run = follower.ingredients, follower.run
+    ingredients = follower.ingredients
     follower.imitating = None
     ingredients.lm.to(getattr(torch, ingredients.config.policy.dtype)).load_state_dict(dict(message.tensors))
-    tracker = Tracker(run.path)
-    follower.resources.callback(tracker.close)
-    store = follower.resources.enter_context(PreferenceStore.open(f"sqlite:///{run.path / 'run.db'}"))
-    follower.loop = build_loop(
-        ingredients, run, ingredients.lm, store, tracker, CheckpointStore(run.checkpoints), Silent(), (), lambda: False
-    )
+    follower.models = build_models(ingredients, ingredients.lm)
 
 
 def sample(follower: Follower, message: Message) -> None:
@@ -158,15 +143,15 @@ def values(follower: Follower, message: Message) -> None:
 
 def score(follower: Follower, message: Message) -> None:
     models: list[Any] = [PROCESSES.models[name] for name in message.models]
-    follower.here.rewarding.ensemble.score_with(models, **message.document)
+    follower.here.ensemble.score_with(models, **message.document)
 
 
 def fit(follower: Follower, message: Message) -> None:
-    given, ensemble = message.document, follower.here.rewarding.ensemble
+    given, ensemble = message.document, follower.here.ensemble
     ensemble.bonus_scale = given["bonus_scale"]
     pairs = [Pair(*fields) for fields in given["pairs"]]
     settings = FitSettings(**given["settings"])
-    fit_with(ensemble, pairs, settings, follower.here.config.reward, given["seeds"], Silent())
+    fit_with(ensemble, pairs, settings, follower.ingredients.config.reward, given["seeds"], Silent())
 
 
 def learn(follower: Follower, message: Message) -> None:
@@ -180,7 +165,7 @@ def learn(follower: Follower, message: Message) -> None:
     )  # fmt: skip
     rng = torch.Generator()
     rng.set_state(tensors["rng"])
-    follower.here.ppo.learn(experience, _batches(follower, given), given["beta"], given["lr"], rng)
+    follower.here.optimiser.learn(experience, _batches(follower, given), given["beta"], given["lr"], rng)
 
 
 def put(follower: Follower, message: Message) -> None:
@@ -188,7 +173,7 @@ def put(follower: Follower, message: Message) -> None:
 
 
 def put_optimiser(follower: Follower, message: Message) -> None:
-    restore_optimiser(follower.here.ppo.optimiser, message.tensors, message.document)
+    restore_optimiser(follower.here.optimiser.optimiser, message.tensors, message.document)
 
 
 def give_state(follower: Follower, message: Message) -> None:
@@ -197,7 +182,7 @@ def give_state(follower: Follower, message: Message) -> None:
 
 
 def give_optimiser(follower: Follower, message: Message) -> None:
-    optimiser_snapshot(follower.here.ppo.optimiser, whole=True)
+    optimiser_snapshot(follower.here.optimiser.optimiser, whole=True)
 
 
 def open_up(follower: Follower, message: Message) -> None:

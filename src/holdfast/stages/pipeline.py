@@ -26,12 +26,12 @@ from holdfast.preferences.comparison import Choice, Comparison, Label, Provenanc
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs
 from holdfast.reward.ensemble import members_in
-from holdfast.run.build import save_model
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients, gather
-from holdfast.run.loop import Observer
+from holdfast.run.observer import Observer
 from holdfast.run.origin import load_policy
 from holdfast.run.probes import SET_FILE
+from holdfast.run.reference import save_model
 from holdfast.stages.dpo_run import PROBE
 from holdfast.stages.measurement import Spent, Truth, ask_people, labels_between, measure_policy
 from holdfast.stages.plan import Stage, plan_stages

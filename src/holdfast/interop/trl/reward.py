@@ -26,8 +26,8 @@ from holdfast.models.load import load_causal_lm
 from holdfast.reward.ensemble import Ensemble, VersionStore, version_name
 from holdfast.reward.scoring import Rewarding, Scored
 from holdfast.rollout.sampler import Rollout
-from holdfast.run.build import build_ensemble
 from holdfast.run.directory import RunDirectory
+from holdfast.run.models import build_ensemble
 
 # A batch, what the ensemble says of it, and how many tokens of the policy's own each answer has.
 Watch = Callable[[Rollout, Scored, Sequence[int]], None]
