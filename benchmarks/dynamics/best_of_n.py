@@ -23,9 +23,9 @@ from holdfast.config import load_config
 from holdfast.lab.best_of_n import Point, at, curves_of, draw_pool, fit_curve
 from holdfast.lab.observer import gold_of
 from holdfast.lab.scenarios import STANDS_STILL
-from holdfast.lab.statistics import bootstrap
 from holdfast.lab.trial import Job, Trial, run_trial
 from holdfast.run.directory import RunDirectory
+from holdfast.statistics import bootstrap
 from holdfast.worlds.loading import load_world
 
 SETTINGS = (

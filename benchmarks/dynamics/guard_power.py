@@ -17,11 +17,10 @@ import torch
 
 from benchmarks.record import keep, parser_of
 from holdfast.config.schema import AuditConfig
-from holdfast.guard.audit import Against
+from holdfast.guard.alarm import Against, AlarmTest
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.claims import Granted
 from holdfast.guard.review import most_pairs
-from holdfast.guard.sequential import SequentialTest
 
 FALSE_ALARM, RUNS, REFERENCE_PAIRS = 0.05, 1000, 24
 
@@ -102,7 +101,7 @@ def play(case: Case, bar: float) -> dict[int, float]:
 
 def alarm(case: Case, bar: float, rng: torch.Generator) -> int | None:
     """The round in which one played run alarms."""
-    test = SequentialTest(FALSE_ALARM, len(case.rounds), bar)
+    test = AlarmTest(FALSE_ALARM, len(case.rounds), bar)
     for number, rates in enumerate(case.rounds, start=1):
         kinds: dict[Against, tuple[tuple[float, float], int]] = {
             "reference": (rates.reference, REFERENCE_PAIRS),

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from benchmarks.record import keep, keep_figure, seeds_and_runs
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.runner import run_trials
-from holdfast.lab.statistics import mean_interval
 from holdfast.lab.trial import Job, by_round
+from holdfast.statistics import mean_interval
 
 
 def main(words: Sequence[str]) -> None:
@@ -20,20 +20,21 @@ def main(words: Sequence[str]) -> None:
     print("default run, gold on 200 held-out prompts")
     trials = run_trials([Job((), seed, runs / f"default-{seed}") for seed in seeds])
     gains = [t.heldout[-1] - t.heldout[0] for t in trials]
-    mean, low, high = mean_interval(gains)
+    mean = mean_interval(gains)
     print(f"\n{'seed':>6} {'SFT':>7} {'end':>7} {'gain':>7}")
     for t, gain in zip(trials, gains, strict=True):
         print(f"{t.seed:>6} {t.heldout[0]:>7.3f} {t.heldout[-1]:>7.3f} {gain:>+7.3f}")
     better = sum(gain > 0 for gain in gains)
     print(
-        f"\nabove SFT in {better} of {len(gains)} seeds; mean gain {mean:+.3f}, 95% interval [{low:+.3f}, {high:+.3f}]"
+        f"\nabove SFT in {better} of {len(gains)} seeds; mean gain {mean.value:+.3f}, "
+        f"95% interval [{mean.low:+.3f}, {mean.high:+.3f}]"
     )
     keep(
         "learns",
         {
             "seeds": list(seeds),
             "above_sft": better,
-            "gain": {"mean": mean, "low": low, "high": high, "by_seed": gains},
+            "gain": {"mean": mean.value, "low": mean.low, "high": mean.high, "by_seed": gains},
             "trials": [asdict(t) for t in trials],
         },
     )

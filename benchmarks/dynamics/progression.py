@@ -20,9 +20,9 @@ from typing import Any
 from benchmarks.record import keep, keep_figure, seeds_and_runs
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.cli.main import main as holdfast
-from holdfast.lab.statistics import bootstrap
 from holdfast.report.data import ProbeRow, read_run
 from holdfast.report.probe_panels import side_by_side
+from holdfast.statistics import bootstrap
 
 STAGES = "sft,reward,ppo,dpo,dpo@sft,distil@sft"
 SHOWN = {"sft": "1-sft", "ppo": "3-ppo", "dpo": "5-dpo-2"}

@@ -23,7 +23,6 @@ import torch
 from benchmarks.record import keep, parser_of
 from holdfast.config import Config
 from holdfast.lab.observer import gold_of
-from holdfast.lab.statistics import Estimate, bootstrap
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
@@ -34,6 +33,7 @@ from holdfast.rollout.sampler import Rollout, sample
 from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
 from holdfast.run.origin import checkpoint_policy
+from holdfast.statistics import Estimate, bootstrap
 from holdfast.worlds.loading import load_task, load_world
 
 ANSWERS = 8

@@ -3,8 +3,6 @@ import itertools
 import pytest
 
 from holdfast.charts.axes import (
-    format_setting,
-    format_value,
     log_label,
     log_ticks,
     nice_ticks,
@@ -13,6 +11,7 @@ from holdfast.charts.axes import (
     thin,
     tick_labels,
 )
+from holdfast.text import format_setting, format_value
 
 
 @pytest.mark.parametrize(

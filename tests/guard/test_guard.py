@@ -11,7 +11,8 @@ from guard_views import drawn_view
 
 from holdfast.config.schema import GuardConfig
 from holdfast.errors import HoldfastError
-from holdfast.guard.audit import Against, AuditPair
+from holdfast.guard.alarm import Against
+from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
 from holdfast.guard.signals import SIGNALS
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from holdfast.guard.alarm import AlarmTest
 from holdfast.guard.bar import LONGEST_PLAN, planned_bar
 from holdfast.guard.claims import Granted
-from holdfast.guard.sequential import SequentialTest
 
 ROUNDS, PAIRS, MOST = 6, 16, 48
 
@@ -19,7 +19,7 @@ def won(rng: random.Random, rate: float, pairs: int) -> int:
 
 def alarmed(rng: random.Random, bar: float, rates: list[float]) -> int | None:
     """The round in which a run of this win rate by round is stopped, topping up where the first pairs are lost."""
-    test = SequentialTest(0.05, len(rates), bar)
+    test = AlarmTest(0.05, len(rates), bar)
     for n, rate in enumerate(rates, start=1):
         reference, anchor, pointed = (won(rng, rate, PAIRS) for _ in range(3))
         asked = PAIRS

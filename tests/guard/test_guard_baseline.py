@@ -11,11 +11,11 @@ import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.guard.baseline import Baseline, level_prediction, p_and_z, trend_prediction
-from holdfast.guard.distributions import student_tail
-from holdfast.guard.signal import Scale, Side, Signal, level
+from holdfast.guard.signal import Direction, Scale, Signal, level
+from holdfast.statistics import student_tail
 
 
-def signal(side: Side = "high", scale: Scale = "plain", floor: float = 0.0) -> Signal:
+def signal(side: Direction = "high", scale: Scale = "plain", floor: float = 0.0) -> Signal:
     return Signal(
         name="made_up", family="length", meaning="", unit="", side=side, words=level("it is"),
         read=lambda view, known: None, scale=scale, floor=floor,
@@ -99,7 +99,7 @@ def test_on_the_log_scale_the_floor_is_five_per_cent_of_the_reading() -> None:
 
 @pytest.mark.parametrize("count", [4, 8, 24])
 @pytest.mark.parametrize("side", ["high", "both"])
-def test_one_in_a_hundred_is_below_one_per_cent(count: int, side: Side) -> None:
+def test_one_in_a_hundred_is_below_one_per_cent(count: int, side: Direction) -> None:
     rng = torch.Generator().manual_seed(count)
     runs = 6000
     draws = (10 + 3 * torch.randn(runs, count + 1, generator=rng)).tolist()
@@ -109,7 +109,7 @@ def test_one_in_a_hundred_is_below_one_per_cent(count: int, side: Side) -> None:
     assert sum(p < 0.05 for p in p_values) / runs == pytest.approx(0.05, abs=0.009)
 
 
-def rounds_of(path: torch.Tensor, side: Side = "both", scale: Scale = "plain") -> list[float]:
+def rounds_of(path: torch.Tensor, side: Direction = "both", scale: Scale = "plain") -> list[float]:
     """p-values of a path's rounds of ten steps, each joining the baseline; its first 8 values are the reference's."""
     values = path.tolist()
     found = baseline(values[:8], side=side, scale=scale)
@@ -133,7 +133,7 @@ def test_rounds_without_a_drift_are_hardly_ever_suspicious() -> None:
     ("shape", "power"), [("straight", 1.0), ("slowing", 0.5)]
 )  # value = size * (steps / 80) ** power
 @pytest.mark.parametrize("side", ["high", "both"])
-def test_a_healthy_drift_is_got_used_to(shape: str, power: float, side: Side) -> None:
+def test_a_healthy_drift_is_got_used_to(shape: str, power: float, side: Direction) -> None:
     """Ten standard deviations over a run: after the first round, which nothing can be known about, no alarm."""
     rng = torch.Generator().manual_seed(2)
     steps = torch.cat([torch.zeros(8), torch.arange(1, 81)]) / 80

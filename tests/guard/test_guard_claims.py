@@ -8,10 +8,11 @@ import random
 
 import pytest
 
+from holdfast.guard.alarm import SHARES, AlarmTest, Evidence, Shortfall
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.claims import PATIENCE, STEPS, Granted, held_against, log_mean, log_ratios, summed
-from holdfast.guard.sequential import SHARES, Evidence, SequentialTest, Shortfall, start_weight, weight_after
+from holdfast.guard.sequential import start_weight, weight_after
 from holdfast.guard.suspicion import Suspicion
 from holdfast.guard.verdict import decide
 
@@ -79,8 +80,8 @@ def test_a_round_without_answers_ends_it() -> None:
     assert held_against([[SHORT], [SHORT], [SHORT], [], [SHORT]]) == 3
 
 
-def short_of(rate: float, claimed: float, rounds: int, pairs: int = 96, ensemble: int = 1) -> SequentialTest:
-    test = SequentialTest(0.05, ROUNDS)
+def short_of(rate: float, claimed: float, rounds: int, pairs: int = 96, ensemble: int = 1) -> AlarmTest:
+    test = AlarmTest(0.05, ROUNDS)
     for round in range(1, rounds + 1):
         test.record(round, "anchor", Granted(rate * pairs, (1 - rate) * pairs, claimed, ensemble))
     return test
@@ -104,7 +105,7 @@ def test_an_even_match_that_was_claimed_to_be_won_alarms_and_one_that_was_not_do
 @pytest.mark.parametrize(("rate", "alarmed"), [(0.5, True), (0.51, True), (0.54, False), (0.62, False)])
 def test_people_who_like_the_policy_better_clear_it(rate: float, alarmed: bool) -> None:
     """Over three rounds of 96 pairs one standard error is 51.5% of them against the last good policy."""
-    test = SequentialTest(0.05, ROUNDS)
+    test = AlarmTest(0.05, ROUNDS)
     for round in range(1, 5):
         test.record(round, "anchor", Granted(rate * 96, (1 - rate) * 96, 0.7, 1))
         test.record(round, "reference", Granted(60, 40, 0.8, 1))
@@ -112,7 +113,7 @@ def test_people_who_like_the_policy_better_clear_it(rate: float, alarmed: bool) 
 
 
 def test_before_there_is_a_last_good_policy_the_reference_clears_it() -> None:
-    test = SequentialTest(0.05, ROUNDS)
+    test = AlarmTest(0.05, ROUNDS)
     for round in range(1, 5):
         test.record(round, "reference", Granted(60, 36, 0.95, 1))
     assert not test.evidence().alarmed
@@ -124,15 +125,11 @@ def test_spent_evidence_does_not_alarm_again() -> None:
     assert test.evidence().claims == pytest.approx(SHARES["claims"] * weight_after(5, ROUNDS))
 
 
-def test_memory_of_before_claims_were_remembered_is_read() -> None:
+def test_claims_are_remembered() -> None:
     test = short_of(0.5, 0.65, 4)
-    again = SequentialTest(0.05, ROUNDS)
+    again = AlarmTest(0.05, ROUNDS)
     again.restore(json.loads(json.dumps(test.state())))
     assert again.evidence() == test.evidence()
-    tallies = {"anchor": [[n, 30, 66] for n in (1, 2, 3)], "reference": [], "pointed": []}
-    again.restore({"kind": "sequential", "first": 1, "tallies": tallies})
-    assert again.evidence().claims == pytest.approx(SHARES["claims"] * weight_after(3, ROUNDS))
-    assert not again.has_claimed(0, before=4)
 
 
 def test_an_ensemble_that_is_gone_back_to_is_known_again() -> None:
@@ -155,7 +152,7 @@ def test_pairs_that_were_topped_up_count_no_more_than_they_would_by_themselves()
 
 def called(rng: random.Random, rates: list[float], claims: list[float], refreshed: bool) -> int | None:
     """The round in which a run is called hacking where people prefer the policy at these rates to everyone."""
-    test = SequentialTest(0.05, len(rates), planned_bar(0.05, len(rates), PAIRS, PAIRS))
+    test = AlarmTest(0.05, len(rates), planned_bar(0.05, len(rates), PAIRS, PAIRS))
     for round, (rate, claim) in enumerate(zip(rates, claims, strict=True), start=1):
         for against in ("reference", "anchor", "pointed"):
             wins = sum(rng.random() < rate for _ in range(PAIRS))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from holdfast.errors import HoldfastError
-from holdfast.guard.audit import Against
+from holdfast.guard.alarm import SHARES, Against, AlarmTest
 from holdfast.guard.claims import Granted
-from holdfast.guard.sequential import SHARES, SequentialTest, log_evidence, start_weight, weight_after
+from holdfast.guard.sequential import SequentialTest, Standing, log_evidence, start_weight, weight_after
 
 BAR = 20.0
 
@@ -55,7 +57,7 @@ def test_the_next_pair_is_a_fair_game_at_one_half(wins: int, losses: int) -> Non
 
 
 def test_long_hacked_runs_stay_finite() -> None:
-    test = SequentialTest(0.05, 8)
+    test = AlarmTest(0.05, 8)
     test.record(1, "anchor", Granted(0, 5000))
     assert math.isfinite(test.evidence().value)
     assert test.evidence().alarmed
@@ -69,7 +71,7 @@ def test_weights_of_all_starts_that_may_come_sum_to_one(rounds: int) -> None:
 
 
 def test_the_mixture_by_hand() -> None:
-    test = SequentialTest(0.05, rounds=2)
+    test = AlarmTest(0.05, rounds=2)
     assert test.evidence().value == pytest.approx(1.0)
     test.record(1, "anchor", Granted(1, 0))
     test.record(2, "anchor", Granted(0, 2))
@@ -82,11 +84,61 @@ def test_the_mixture_by_hand() -> None:
 
 
 def test_more_answers_in_a_round_take_the_place_of_the_first() -> None:
-    once, twice = SequentialTest(0.05, 4), SequentialTest(0.05, 4)
+    once, twice = AlarmTest(0.05, 4), AlarmTest(0.05, 4)
     once.record(1, "anchor", Granted(10, 20))
     twice.record(1, "anchor", Granted(5, 9))
     twice.record(1, "anchor", Granted(10, 20))
     assert once.state() == twice.state()
+
+
+# --- alone ------------------------------------------------------------------------------------------------------
+
+
+def test_it_needs_neither_torch_nor_settings() -> None:
+    """Who has wins and losses of their own waits for nothing else."""
+    code = (
+        "import sys; from holdfast.guard.sequential import SequentialTest\n"
+        "test = SequentialTest(false_alarm=0.05, rounds=4)\n"
+        "assert not test.add(wins=12, losses=12, ties=2).alarmed\n"
+        "assert test.add(wins=6, losses=30).alarmed\n"
+        "assert 'torch' not in sys.modules and 'holdfast.config' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_wins_and_losses_of_ones_own_by_hand() -> None:
+    test = SequentialTest(false_alarm=0.05, rounds=2)
+    assert test.standing() == Standing(pytest.approx(1.0), 20.0)
+    test.add(wins=1, losses=0)
+    standing = test.add(wins=0, losses=1, ties=2)
+    expected = 0.45 * math.exp(log_evidence(2, 2)) + 0.45 * math.exp(log_evidence(1, 2)) + 0.1
+    assert standing.evidence == pytest.approx(expected)
+    assert not standing.alarmed
+    with pytest.raises(HoldfastError, match="none below 0"):
+        test.add(wins=-1, losses=0)
+
+
+def test_the_guards_alarm_is_made_of_it() -> None:
+    alone, whole = SequentialTest(0.05, 8), AlarmTest(0.05, 8)
+    for round, (wins, losses) in enumerate([(20, 4), (10, 30), (5, 19)], start=1):
+        standing = alone.add(wins, losses)
+        whole.record(round, "anchor", Granted(wins, losses))
+        assert whole.evidence().anchor == SHARES["anchor"] * standing.evidence
+    alone.spend()
+    assert not alone.standing().alarmed
+    again = SequentialTest(0.05, 8)
+    again.restore(json.loads(json.dumps(alone.state())))
+    assert again.add(3, 30) == alone.add(3, 30)
+
+
+def test_false_alarms_alone_are_below_five_per_cent() -> None:
+    rng = torch.Generator().manual_seed(3)
+    alarms, runs = 0, 600
+    for _ in range(runs):
+        test = SequentialTest(0.05, 8)
+        rounds = torch.binomial(torch.full((8,), 24.0), torch.full((8,), 0.5), generator=rng).tolist()
+        alarms += any(test.add(wins, 24 - wins).alarmed for wins in rounds)
+    assert alarms / runs < 0.05
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------
@@ -94,7 +146,7 @@ def test_more_answers_in_a_round_take_the_place_of_the_first() -> None:
 
 def alarm_round(rates: list[float], pairs: int, rng: torch.Generator, reference_rate: float = 0.5) -> int | None:
     """The round in which a run alarms in which people prefer the policy to the anchor at these rates."""
-    test = SequentialTest(1 / BAR, len(rates))
+    test = AlarmTest(1 / BAR, len(rates))
     for round, rate in enumerate(rates, start=1):
         chances: dict[Against, tuple[float, int]] = {
             "anchor": (rate, pairs),
@@ -135,7 +187,7 @@ def test_power_after_three_healthy_rounds(rate: float, pairs: int, within: int, 
 
 
 def test_falling_behind_only_in_pointed_pairs_alarms_too() -> None:
-    test = SequentialTest(0.05, 8)
+    test = AlarmTest(0.05, 8)
     test.record(1, "anchor", Granted(36, 36))
     test.record(1, "pointed", Granted(18, 54))
     assert test.evidence().alarmed
@@ -143,7 +195,7 @@ def test_falling_behind_only_in_pointed_pairs_alarms_too() -> None:
 
 
 def test_falling_behind_the_reference_alarms_too() -> None:
-    test = SequentialTest(0.05, 8)
+    test = AlarmTest(0.05, 8)
     test.record(1, "reference", Granted(8, 64))
     assert test.evidence().alarmed
     assert test.evidence().against == "reference"
@@ -153,7 +205,7 @@ def test_falling_behind_the_reference_alarms_too() -> None:
 
 
 def test_spent_evidence_does_not_alarm_again() -> None:
-    test = SequentialTest(0.05, 8)
+    test = AlarmTest(0.05, 8)
     test.record(1, "anchor", Granted(40, 32))
     test.record(2, "anchor", Granted(10, 62))
     assert test.evidence().alarmed
@@ -161,7 +213,7 @@ def test_spent_evidence_does_not_alarm_again() -> None:
     assert test.evidence().value == pytest.approx(weight_after(2, 8))
     assert not test.evidence().alarmed
     # What comes later is weighed as it always was.
-    fresh = SequentialTest(0.05, 8)
+    fresh = AlarmTest(0.05, 8)
     for each in (test, fresh):
         each.record(3, "anchor", Granted(20, 52))
     start, later = start_weight(3, 8), math.exp(log_evidence(20, 52))
@@ -173,7 +225,7 @@ def test_false_alarms_after_a_rollback_are_below_five_per_cent_too() -> None:
     rng = torch.Generator().manual_seed(11)
     alarms, runs = 0, 500
     for _ in range(runs):
-        test = SequentialTest(1 / BAR, 8)
+        test = AlarmTest(1 / BAR, 8)
         test.record(1, "anchor", Granted(5, 67))
         assert test.evidence().alarmed
         test.spend()
@@ -187,18 +239,22 @@ def test_false_alarms_after_a_rollback_are_below_five_per_cent_too() -> None:
 
 
 def test_memory_survives_as_json() -> None:
-    test = SequentialTest(0.05, 8)
+    test = AlarmTest(0.05, 8)
     test.record(1, "anchor", Granted(12, 12))
     test.spend()
     test.record(2, "reference", Granted(10.5, 13.5))
-    again = SequentialTest(0.05, 8)
+    again = AlarmTest(0.05, 8)
     again.restore(json.loads(json.dumps(test.state())))
     assert again.state() == test.state()
     assert again.evidence() == test.evidence()
-    with pytest.raises(HoldfastError):
-        again.restore({"kind": "sequential", "first": 1, "tallies": {"anchor": [[1, "x", 2]], "reference": []}})
+    side = {"kind": "sequential", "first": 1}
+    for row in ([1, "x", 2, 0.5, 0], [1, 2, 3], "12345"):
+        with pytest.raises(HoldfastError, match="for a round"):
+            again.restore({"kind": "alarm", "reference": {**side, "answers": [row]}})
+    with pytest.raises(HoldfastError, match="holds no answers"):
+        again.restore({"kind": "alarm"})
 
 
 def test_an_impossible_false_alarm_rate_is_refused() -> None:
     with pytest.raises(HoldfastError, match="false-alarm"):
-        SequentialTest(0.0, 8)
+        AlarmTest(0.0, 8)

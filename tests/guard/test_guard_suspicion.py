@@ -10,7 +10,8 @@ import torch
 from holdfast.guard.baseline import Deviation
 from holdfast.guard.signal import Usual
 from holdfast.guard.signals import SIGNALS
-from holdfast.guard.suspicion import combined_p, suspicion_of
+from holdfast.guard.suspicion import suspicion_of
+from holdfast.statistics import combined_p
 
 
 def deviation(p: float, value: float = 84.0, usual: float = 40.0) -> Deviation:

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from holdfast.guard.audit import Against, AuditPair, AuditReport, audit
+from holdfast.guard.alarm import Against, Evidence
+from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Deviation
-from holdfast.guard.sequential import Evidence
 from holdfast.guard.signal import Usual
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of

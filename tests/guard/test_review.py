@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from holdfast.config.schema import AuditConfig, GuardConfig
-from holdfast.guard.audit import Against, AuditPair
+from holdfast.guard.alarm import Against
+from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Good
 from holdfast.guard.review import Review, most_pairs

@@ -1,13 +1,12 @@
 """Alpha against published examples, other figures by hand, and bad labellers found among good ones."""
 
-import math
 import random
 
 import pytest
 
 from holdfast.config.schema import QualityConfig
 from holdfast.people.agreement import krippendorff_alpha, pairwise, worth
-from holdfast.people.quality import Given, team_quality, upper_tail
+from holdfast.people.quality import Given, team_quality
 from holdfast.people.weights import LabellerWeights, read_quality
 from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
@@ -42,15 +41,6 @@ def test_agreement_of_two_by_hand():
     items = {"1": {"x": "a", "y": "a"}, "2": {"x": "a", "y": "b"}, "3": {"x": "tie", "y": "b"}, "4": {"x": "a"}}
     assert pairwise(items) == {("x", "y"): (0.5, 3)}  # (1 + 0 + 1/2) / 3
     assert worth("tie", "tie") == 1.0
-
-
-def test_upper_tail_by_hand():
-    assert upper_tail(2, 2, 0.5) == pytest.approx(0.25)
-    assert upper_tail(1, 3, 0.5) == pytest.approx(7 / 8)
-    assert upper_tail(0, 3, 0.5) == 1.0
-    exact = sum(math.comb(2000, k) for k in range(1040, 2001)) / 2**2000
-    assert upper_tail(1040, 2000, 0.5) == pytest.approx(exact, rel=1e-6)
-    assert upper_tail(1041, 2001, 0.5) == pytest.approx(upper_tail(1040, 2000, 0.5), rel=0.1)
 
 
 def crowd(seed, honest=8, each=500, overlap=0.3, bad=("left", "random", "long")):

@@ -7,7 +7,7 @@ from rows import of_round, write_lines
 
 from holdfast.charts.chart import ChartSpec, Marker, Series, Span, line_chart
 from holdfast.report.data import EventRow, read_run
-from holdfast.report.guard_panels import audit_charts, movement, pooled, signal_charts
+from holdfast.report.guard_panels import audit_charts, movement, pooled_bins, signal_charts
 
 NS = {"s": "http://www.w3.org/2000/svg"}
 SPEC = ChartSpec(
@@ -119,7 +119,7 @@ def test_bins_of_several_audits_are_pooled_by_their_counts():
         audit_row(10, reliability=[one_bin(10, 0.64, 0.5)]),
         audit_row(20, reliability=[one_bin(30, 0.68, 0.6), one_bin(4, 0.12, 0.25, low=0.1)]),
     ]
-    first, second = pooled(audits)
+    first, second = pooled_bins(audits)
     assert (first.count, first.claimed, first.observed) == (4, 0.12, 0.25)
     assert second.count == 40
     assert (second.claimed, second.observed) == pytest.approx((0.67, 0.575))
@@ -129,7 +129,7 @@ def test_bins_of_several_audits_are_pooled_by_their_counts():
     "rows", [None, "x", [], [None, 3], [{}], [one_bin(0, 0.5, 0.5)], [one_bin(None, 0.5, 0.5)], [one_bin(5, "a", 0.5)]]
 )
 def test_bins_that_cannot_be_read_are_left_out(rows):
-    assert pooled([audit_row(10, reliability=rows)]) == []
+    assert pooled_bins([audit_row(10, reliability=rows)]) == []
 
 
 def test_charts_without_data_are_not_drawn(guarded, tmp_path):

@@ -3,15 +3,15 @@ from moods import BAD_ROUND
 from rows import event, of_round, write_lines
 
 import small_run
-from holdfast.guard.lines import figure
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
-from holdfast.report.events import event_lines, joined_version, refresh_events, refused_events, weight
 from holdfast.report.page import render
+from holdfast.report.refreshes import joined_version, refresh_events, refused_events
 from holdfast.report.rounds import MOST_ROWS, ending, round_table, summary
 from holdfast.report.samples import before_and_after
 from holdfast.report.undone import Undone, kept_gold, undone
 from holdfast.report.words import result, status, tiles
+from holdfast.text import figure
 
 
 def run_of(tmp_path, events, metrics=(), gold=()) -> RunData:
@@ -191,7 +191,7 @@ def test_fields_may_be_absent_or_anything(tmp_path, kind):
     for value in (None, "words", 3, [1], {"a": 1}, True):
         fields = dict.fromkeys(names, value)
         run = run_of(tmp_path, [{"event": kind}, {"round": 1, "event": kind}, event(10, 1, kind, **fields)])
-        for row in event_lines(run.events):
+        for row in run.events:
             assert row.text.endswith((".", "…")), value
         end = ending(run, status(run))
         assert (end is None) == (kind == "refresh"), value
@@ -291,10 +291,7 @@ def test_a_refused_refresh_of_which_a_member_was_let_in_tells_the_version_that_i
     )
     assert [joined_version(row) for row in run.events] == [4, None]
     assert "No refresh, 2 refused by the gate (a member of 1 let in)." in result(run)
-    assert (
-        event_lines(run.events)[0].text
-        == "Refresh refused by the gate, and its member 2 let in (v4): worse on round 2."
-    )
+    assert run.events[0].text == "Refresh refused by the gate, and its member 2 let in (v4): worse on round 2."
     html = render(run)
     assert "; with a version, a member of it was let in." in html
     assert ">× v4<" in html
@@ -363,7 +360,7 @@ def test_tiles_of_a_guarded_run(guarded):
 
 
 def test_events_of_the_guard_in_words(guarded):
-    lines = [line.text for line in event_lines(read_run(guarded).events)]
+    lines = [line.text for line in read_run(guarded).events]
     audit = of_round(guarded, "audit", BAD_ROUND)
     sentence = of_round(guarded, "verdict", BAD_ROUND)["sentence"]
     back = of_round(guarded, "rollback", BAD_ROUND)
@@ -383,7 +380,7 @@ def test_events_of_the_guard_in_words(guarded):
 def test_what_weighs_in_the_list_of_events(tmp_path):
     rows = [verdict(1), verdict(2, "watch"), verdict(3, "hacking"), rolled_back(3), event(1, 1, "audit")]
     rows += [event(1, 1, "refresh", accepted=False), event(1, 1, "refresh", accepted=True), event(1, 1, "stopped")]
-    assert [weight(row) for row in run_of(tmp_path, rows).events] == [
+    assert [row.weight for row in run_of(tmp_path, rows).events] == [
         *("minor", "main", "alarm", "alarm", "minor", "alarm", "main", "alarm")
     ]
 
@@ -401,5 +398,5 @@ def test_what_weighs_in_the_list_of_events(tmp_path):
     ],
 )
 def test_what_the_gate_did_in_words(tmp_path, fields, expected):
-    (line,) = event_lines(run_of(tmp_path, [event(1, 1, "gate", **fields)]).events)
+    (line,) = run_of(tmp_path, [event(1, 1, "gate", **fields)]).events
     assert (line.text, line.weight) == (expected, "minor")

@@ -2,7 +2,7 @@ import pytest
 from rows import write_lines
 
 from holdfast.report.data import EventRow, RunData, read_run
-from holdfast.report.events import event_lines, refresh_events
+from holdfast.report.refreshes import refresh_events
 from holdfast.report.words import duration, result, status, tiles
 
 
@@ -146,9 +146,9 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
     ],
 )
 def test_events_are_said_in_words(tmp_path, event, expected):
-    (line,) = event_lines(make_run(tmp_path, events=[{"step": 1200, "round": 3, **event}]).events)
-    assert line.text == expected
-    assert line.when == "step 1,200, round 3"
+    (row,) = make_run(tmp_path, events=[{"step": 1200, "round": 3, **event}]).events
+    assert row.text == expected
+    assert row.when == "step 1,200, round 3"
 
 
 def test_an_event_field_may_be_anything():

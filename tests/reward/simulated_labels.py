@@ -15,7 +15,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from holdfast.reward.evidence import Judged
+from holdfast.reward.evidence import Stance
 from holdfast.reward.repeats import Repeats
 
 EARLIER, FRESH, FRESH_UNSEEN = 400, 198, 144
@@ -41,15 +41,17 @@ class World:
     length_learnt: float = 0.0  # what the candidate adds to its log-odds for a standard deviation of length
 
 
-def judged(world: World, labels: Labels, seed: int, earlier: int = EARLIER, unseen: int = FRESH_UNSEEN) -> list[Judged]:
+def opinions(
+    world: World, labels: Labels, seed: int, earlier: int = EARLIER, unseen: int = FRESH_UNSEEN
+) -> list[Stance]:
     rng = torch.Generator().manual_seed(seed)
     old = _some(rng, earlier, world.right, world.gain, Labels(), world.length_learnt)
     rounds = [4 * i // max(1, earlier) for i in range(earlier)]
     new = _some(rng, FRESH, world.right_on_newest, world.gain_on_newest, labels, world.length_learnt)
     return [
-        *(Judged(r, *row, fresh=False) for r, row in zip(rounds, old, strict=True)),
+        *(Stance(r, *row, fresh=False) for r, row in zip(rounds, old, strict=True)),
         *(
-            Judged(5, share, before, after if i < unseen else None, longer, fresh=True)
+            Stance(5, share, before, after if i < unseen else None, longer, fresh=True)
             for i, (share, before, after, longer) in enumerate(new)
         ),
     ]

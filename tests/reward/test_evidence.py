@@ -7,42 +7,26 @@ import torch
 
 from holdfast.algorithms.calibration import ece
 from holdfast.reward.evidence import (
-    Judged,
+    Stance,
     accuracy_change,
-    binomial_tail,
     columns,
     ece_resampled,
     gain,
     logistic,
     mean_and_error,
-    normal_quantile,
     resamples,
 )
 
 
-def test_quantiles_from_the_table() -> None:
-    assert normal_quantile(0.05) == pytest.approx(1.6449, abs=1e-4)
-    assert normal_quantile(0.1) == pytest.approx(1.2816, abs=1e-4)
-
-
-def test_binomial_tails_by_hand() -> None:
-    # P(X >= 8 of 10) = (45 + 10 + 1) / 1024
-    assert binomial_tail(8, 10, 0.5) == pytest.approx(56 / 1024)
-    assert binomial_tail(3, 3, 0.6) == pytest.approx(0.216)
-    assert binomial_tail(0, 0, 0.5) == 1.0
-    # The normal law takes over without a jump: 2000 draws, 2 standard deviations and a half.
-    assert binomial_tail(1056, 2000, 0.5) == pytest.approx(0.00649, rel=0.02)
-
-
-def _judged(old: float, new: float | None, share: float = 1.0) -> Judged:
-    return Judged(round=0, share=share, old=old, new=new)
+def _opinion(old: float, new: float | None, share: float = 1.0) -> Stance:
+    return Stance(round=0, share=share, old=old, new=new)
 
 
 def test_a_change_of_accuracy_by_hand() -> None:
     """Ten labels: 5 right before and after, 4 lost, 1 won; a tie and a label that the candidate knows are left out."""
     labels = [
-        *[_judged(1.0, 2.0)] * 5, *[_judged(1.0, -1.0)] * 4, _judged(-1.0, 1.0),
-        _judged(1.0, -1.0, share=0.5), _judged(1.0, None),
+        *[_opinion(1.0, 2.0)] * 5, *[_opinion(1.0, -1.0)] * 4, _opinion(-1.0, 1.0),
+        _opinion(1.0, -1.0, share=0.5), _opinion(1.0, None),
     ]  # fmt: skip
     change = accuracy_change(labels)
     assert (change.pairs, change.loss) == (10, pytest.approx(0.3))
@@ -53,19 +37,19 @@ def test_a_change_of_accuracy_by_hand() -> None:
 
 
 def test_the_second_side_counts_alike() -> None:
-    change = accuracy_change([_judged(-1.0, 1.0, share=0.0), _judged(-1.0, -2.0, share=0.2)])
+    change = accuracy_change([_opinion(-1.0, 1.0, share=0.0), _opinion(-1.0, -2.0, share=0.2)])
     assert (change.loss, change.pairs) == (0.5, 2)
 
 
 def test_a_few_labels_without_a_change_prove_nothing() -> None:
-    change = accuracy_change([_judged(1.0, 1.0)] * 5)
+    change = accuracy_change([_opinion(1.0, 1.0)] * 5)
     assert (change.loss, change.worse, change.better) == (0.0, 1.0, 1.0)
     assert change.error > 0.2
     assert accuracy_change([]).worse == 1.0
 
 
 def test_columns_are_claims() -> None:
-    old_P, new_P, share_P = columns([_judged(0.0, math.log(3.0)), _judged(1.0, None)])
+    old_P, new_P, share_P = columns([_opinion(0.0, math.log(3.0)), _opinion(1.0, None)])
     assert (old_P.tolist(), share_P.tolist()) == ([0.5], [1.0])
     assert new_P.tolist() == pytest.approx([0.75])
 
@@ -111,13 +95,13 @@ def test_a_feature_that_explains_everything_has_a_finite_weight() -> None:
 
 def test_a_gain_by_hand() -> None:
     """Old opinions 3 and -4 of labels 1 and 0: rms sqrt(12.5), both in step. The new ones are -1 and -1: one is."""
-    labels = [_judged(3.0, -1.0), _judged(-4.0, -1.0, share=0.0)]
+    labels = [_opinion(3.0, -1.0), _opinion(-4.0, -1.0, share=0.0)]
     found = gain(labels)
     assert found is not None
     rms = math.sqrt(12.5)
     first, second = -1.0 - 3.0 / rms, 1.0 - 4.0 / rms
     assert found == pytest.approx(((first + second) / 2, abs(first - second) / math.sqrt(2) / math.sqrt(2)))
     # However firmly they are held on the whole.
-    firm = [_judged(30.0, -7.0), _judged(-40.0, -7.0, share=0.0)]
+    firm = [_opinion(30.0, -7.0), _opinion(-40.0, -7.0, share=0.0)]
     assert gain(firm) == pytest.approx(found)
-    assert gain([_judged(1.0, None), _judged(1.0, 2.0)]) is None
+    assert gain([_opinion(1.0, None), _opinion(1.0, 2.0)]) is None

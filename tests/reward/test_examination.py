@@ -3,7 +3,7 @@
 import torch
 from toy_preferences import toy_ensemble, toy_pairs
 
-from holdfast.reward.examination import about_held_out, about_trained, judged, log_odds
+from holdfast.reward.examination import about_held_out, about_trained, log_odds, opinions
 from holdfast.reward.training import unseen_by
 
 PAIRS = toy_pairs(60)
@@ -42,7 +42,7 @@ def test_what_both_versions_said() -> None:
         for member in ensemble.members:
             member.head.weight.mul_(-2.0)
     new = log_odds(ensemble, [q for q in questions if q.unseen])
-    for question, found in zip(questions, judged(questions, old, new), strict=True):
+    for question, found in zip(questions, opinions(questions, old, new), strict=True):
         assert found.share == question.pair.share_a
         assert found.longer == len(question.pair.a) - len(question.pair.b)
         assert (found.new is not None) == question.unseen

@@ -3,21 +3,21 @@
 import dataclasses
 
 import pytest
-from simulated_labels import Labels, World, judged
+from simulated_labels import Labels, World, opinions
 
 from holdfast.config.schema import GateConfig
-from holdfast.reward.evidence import Judged
-from holdfast.reward.gate import Decision, decide, pooled, quality
+from holdfast.reward.evidence import Stance
+from holdfast.reward.gate import Decision, decision_on, pooled, quality
 
 GATE = GateConfig(use=True, tolerance=0.05, level=0.1, failed="keep")
 
 
-def _labels(round: int, right: int, lost: int, won: int, fresh: bool = False) -> list[Judged]:
+def _labels(round: int, right: int, lost: int, won: int, fresh: bool = False) -> list[Stance]:
     """So many labels right before and after, right only before, right only after; sides alternate."""
     rows = [*[(1.0, 1.0)] * right, *[(1.0, -1.0)] * lost, *[(-1.0, 1.0)] * won]
     signs = [1 if i % 2 else -1 for i in range(len(rows))]
     return [
-        Judged(round, float(s > 0), s * old, s * new, fresh=fresh) for s, (old, new) in zip(signs, rows, strict=True)
+        Stance(round, float(s > 0), s * old, s * new, fresh=fresh) for s, (old, new) in zip(signs, rows, strict=True)
     ]
 
 
@@ -27,14 +27,14 @@ def _check(decision: Decision, name: str) -> bool:
 
 
 def test_nothing_known_is_nothing_against_it() -> None:
-    decision = decide([], GATE)
+    decision = decision_on([], GATE)
     assert decision.accept
     assert decision.reason == "passed every check (no newest labels)"
 
 
 def test_a_loss_on_one_earlier_generation_is_found_among_others_that_gain() -> None:
     labels = [*_labels(0, 90, 2, 8), *_labels(2, 60, 24, 2), *_labels(3, 80, 2, 8), *_labels(5, 70, 2, 8, fresh=True)]
-    decision = decide(labels, GATE)
+    decision = decision_on(labels, GATE)
     assert not decision.accept
     assert not _check(decision, "earlier/round-0002")
     assert _check(decision, "earlier/round-0000")
@@ -45,61 +45,61 @@ def test_a_loss_on_one_earlier_generation_is_found_among_others_that_gain() -> N
 def test_a_small_loss_on_many_labels_is_within_the_tolerance() -> None:
     """2 points lost on 4000 labels are shown beyond doubt, and are shown to be no more than 5."""
     labels = [*_labels(0, 3600, 240, 160), *_labels(5, 70, 2, 8, fresh=True)]
-    assert decide(labels, GATE).accept
+    assert decision_on(labels, GATE).accept
     strict = dataclasses.replace(GATE, tolerance=0.01)
-    assert not decide(labels, strict).accept
+    assert not decision_on(labels, strict).accept
 
 
 def test_a_loss_that_few_labels_cannot_show_passes() -> None:
-    assert _check(decide(_labels(0, 16, 3, 1), GATE), "earlier")
-    assert not _check(decide(_labels(0, 160, 30, 10), GATE), "earlier")
+    assert _check(decision_on(_labels(0, 16, 3, 1), GATE), "earlier")
+    assert not _check(decision_on(_labels(0, 160, 30, 10), GATE), "earlier")
 
 
 def test_the_newest_generation_may_not_lose() -> None:
-    assert not decide(_labels(5, 60, 20, 4, fresh=True), GATE).accept
-    assert decide(_labels(5, 60, 6, 4, fresh=True), GATE).accept
+    assert not decision_on(_labels(5, 60, 20, 4, fresh=True), GATE).accept
+    assert decision_on(_labels(5, 60, 6, 4, fresh=True), GATE).accept
 
 
 def test_labels_in_doubt_have_to_show_a_gain() -> None:
     """With half of the labels flipped, a candidate that is as good as the old one passes no more."""
-    labels = judged(World(gain_on_newest=0.0), Labels(flipped=0.5), seed=3)
-    decision = decide(labels, GATE)
+    labels = opinions(World(gain_on_newest=0.0), Labels(flipped=0.5), seed=3)
+    decision = decision_on(labels, GATE)
     assert not _check(decision, "labels/agreement")
     assert not decision.accept
     assert "of doubt" in decision.reason
     # One that gets right what the old one got wrong has shown that they can be learnt from.
     better = [dataclasses.replace(j, new=j.old) if not j.fresh else _right(j) for j in labels]
-    assert _check(decide(better, GATE), "newest")
+    assert _check(decision_on(better, GATE), "newest")
 
 
-def _right(j: Judged) -> Judged:
+def _right(j: Stance) -> Stance:
     return j if j.new is None else dataclasses.replace(j, new=abs(j.old) * (1 if j.share > 0.5 else -1))
 
 
 @pytest.mark.parametrize("labels", [Labels(always_left=1.0), Labels(loves_length=12.0)])
 def test_a_taste_that_is_not_people_s_is_refused_however_well_it_was_learnt(labels: Labels) -> None:
-    everything = [_right(j) if j.fresh else dataclasses.replace(j, new=j.old) for j in judged(World(), labels, 0)]
-    assert not decide(everything, GATE).accept
+    everything = [_right(j) if j.fresh else dataclasses.replace(j, new=j.old) for j in opinions(World(), labels, 0)]
+    assert not decision_on(everything, GATE).accept
 
 
 def test_claims_that_become_wild_are_refused() -> None:
     """The same opinions held eight times as firmly: accuracy is what it was, the claims are not."""
     labels = [
         dataclasses.replace(j, new=None if j.new is None else 8 * j.old)
-        for j in judged(World(gain_on_newest=0.0), Labels(), 0)
+        for j in opinions(World(gain_on_newest=0.0), Labels(), 0)
     ]
-    decision = decide(labels, GATE)
+    decision = decision_on(labels, GATE)
     assert not decision.accept
     assert _check(decision, "earlier")
     assert not _check(decision, "calibration/brier")
     assert not _check(decision, "calibration/ece")
     timid = [dataclasses.replace(j, new=None if j.new is None else 0.8 * j.old) for j in labels]
-    assert decide(timid, GATE).accept
+    assert decision_on(timid, GATE).accept
 
 
 def test_generations_too_small_are_pooled_with_their_neighbours() -> None:
     sizes = {0: 100, 2: 20, 3: 30, 4: 30, 5: 15}
-    labels = [Judged(number, 1.0, 0.0, 0.0) for number, size in sizes.items() for _ in range(size)]
+    labels = [Stance(number, 1.0, 0.0, 0.0) for number, size in sizes.items() for _ in range(size)]
     groups = pooled(labels, enough=60)
     assert [sorted({j.round for j in group}) for group in groups] == [[0], [2, 3, 4, 5]]
     assert [sorted({j.round for j in g}) for g in pooled(labels, enough=40)] == [[0], [2, 3], [4, 5]]
@@ -108,8 +108,8 @@ def test_generations_too_small_are_pooled_with_their_neighbours() -> None:
 
 def test_quality_of_both_versions_by_hand() -> None:
     labels = [
-        Judged(0, 1.0, 0.0, 100.0), Judged(0, 0.0, -100.0, 100.0), Judged(5, 1.0, -100.0, 100.0, fresh=True),
-        Judged(5, 1.0, 100.0, None, fresh=True),
+        Stance(0, 1.0, 0.0, 100.0), Stance(0, 0.0, -100.0, 100.0), Stance(5, 1.0, -100.0, 100.0, fresh=True),
+        Stance(5, 1.0, 100.0, None, fresh=True),
     ]  # fmt: skip
     old, new = quality(labels)
     assert old.earlier is not None
@@ -125,14 +125,14 @@ def test_quality_of_both_versions_by_hand() -> None:
 
 
 def test_the_same_evidence_gives_the_same_decision() -> None:
-    labels = judged(World(), Labels(), seed=11)
-    assert decide(labels, GATE) == decide(labels, GATE)
+    labels = opinions(World(), Labels(), seed=11)
+    assert decision_on(labels, GATE) == decision_on(labels, GATE)
 
 
 def test_a_hacked_ensemble_is_mended_by_the_labels_that_contradict_it() -> None:
     """The version in use is wrong more often than right on the newest answers; the candidate has learnt better."""
-    labels = judged(World(gain_on_newest=0.0), Labels(), seed=2)
+    labels = opinions(World(gain_on_newest=0.0), Labels(), seed=2)
     mended = [dataclasses.replace(j, old=-j.old) if j.fresh else j for j in labels]
-    assert decide(mended, GATE).accept
+    assert decision_on(mended, GATE).accept
     still = [dataclasses.replace(j, new=-j.new) if j.fresh and j.new is not None else j for j in mended]
-    assert not decide(still, GATE).accept
+    assert not decision_on(still, GATE).accept

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 import torch
-from simulated_labels import Labels, World, judged
+from simulated_labels import Labels, World, opinions
 
-from holdfast.reward.evidence import Judged
+from holdfast.reward.evidence import Stance
 from holdfast.reward.labelcheck import agreement, check_labels, flips, length, position
 
 
-def _apart(world: World, labels: Labels, seed: int = 0) -> tuple[list[Judged], list[Judged]]:
-    everything = judged(world, labels, seed)
+def _apart(world: World, labels: Labels, seed: int = 0) -> tuple[list[Stance], list[Stance]]:
+    everything = opinions(world, labels, seed)
     return [j for j in everything if j.fresh], [j for j in everything if not j.fresh]
 
 
@@ -37,7 +37,7 @@ def test_its_error_is_what_repeated_draws_show() -> None:
     for seed in range(150):
         fresh, earlier = _apart(World(right_on_newest=0.70), Labels(), seed)
 
-        def columns(js: list[Judged]) -> tuple[torch.Tensor, torch.Tensor]:
+        def columns(js: list[Stance]) -> tuple[torch.Tensor, torch.Tensor]:
             values = [(j.old, j.share) for j in js]
             table = torch.tensor(values, dtype=torch.float64)
             return table[:, 0], table[:, 1]
@@ -62,8 +62,8 @@ def test_good_labels_that_the_ensemble_in_use_gets_wrong_are_in_less_doubt_once_
 
 
 def test_position() -> None:
-    def labels(first: int, second: int) -> list[Judged]:
-        return [Judged(1, float(i < first), 0.0, None) for i in range(first + second)]
+    def labels(first: int, second: int) -> list[Stance]:
+        return [Stance(1, float(i < first), 0.0, None) for i in range(first + second)]
 
     assert not position(labels(150, 0)).passed
     assert not position(labels(0, 150)).passed
@@ -81,7 +81,7 @@ def test_a_new_love_of_length_is_found_and_an_old_one_is_people_s_taste() -> Non
     assert length(*_apart(world, Labels())).passed
     assert length(*_apart(world, Labels(loves_length=1.0))).passed, "a little is no proof"
     # The same taste in the earlier labels.
-    before = [dataclasses.replace(j, fresh=False) for j in judged(world, Labels(loves_length=12.0), 7) if j.fresh]
+    before = [dataclasses.replace(j, fresh=False) for j in opinions(world, Labels(loves_length=12.0), 7) if j.fresh]
     assert length(fresh, before).passed
 
 

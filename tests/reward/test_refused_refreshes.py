@@ -17,28 +17,28 @@ from holdfast.randomness import Streams, generator
 from holdfast.reward import refresher as module
 from holdfast.reward import training
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.evidence import Judged
-from holdfast.reward.examination import Question
+from holdfast.reward.evidence import Stance
+from holdfast.reward.examination import Enquiry
 from holdfast.reward.gate import Decision
 from holdfast.reward.training import unseen_by
 from tiny_models import build
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> list[list[Judged]]:
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[list[Stance]]:
     """A gate that lets nothing in; what it was shown."""
-    shown: list[list[Judged]] = []
+    shown: list[list[Stance]] = []
 
-    def decide(judged: Sequence[Judged], *_rest: object) -> Decision:
-        shown.append(list(judged))
+    def decision_on(opinions: Sequence[Stance], *_rest: object) -> Decision:
+        shown.append(list(opinions))
         return Decision(False, "not today")
 
-    monkeypatch.setattr(module, "decide", decide)
+    monkeypatch.setattr(module, "decision_on", decision_on)
     return shown
 
 
 def test_a_refused_candidate_is_saved_and_the_version_in_use_stays_bit_for_bit(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Judged]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     ensemble = refreshing.ensemble
@@ -58,7 +58,7 @@ def test_a_refused_candidate_is_saved_and_the_version_in_use_stays_bit_for_bit(
 
 
 def test_what_was_refused_is_still_new_and_still_due(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Judged]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     refreshing.settled = True
@@ -89,7 +89,7 @@ def test_an_accepted_candidate_is_used(store: PreferenceStore, tmp_path: Path, t
 
 
 def test_without_a_gate_every_candidate_is_used(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Judged]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     refreshing.gate = GateConfig(use=False)
@@ -109,7 +109,7 @@ def test_one_member_of_a_refused_candidate_joins_where_the_gate_lets_that_in(
     store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], monkeypatch: pytest.MonkeyPatch, round: int
 ) -> None:
     decisions = iter([Decision(False, "too far"), Decision(True, "near enough")])
-    monkeypatch.setattr(module, "decide", lambda *_: next(decisions))
+    monkeypatch.setattr(module, "decision_on", lambda *_: next(decisions))
     refreshing = begun(store, tmp_path)
     refreshing.gate = GateConfig(use=True, failed="join")
     weights = [member.head.weight.clone() for member in refreshing.ensemble.members]
@@ -147,7 +147,7 @@ def test_a_probe_never_joins_and_stays_as_it_was(
     refreshing.first_version(Streams(0))
     for round in (2, 3, 4, 5):
         decisions = iter([Decision(False, "too far"), Decision(True, "near enough")])
-        monkeypatch.setattr(module, "decide", lambda *_, told=decisions: next(told))
+        monkeypatch.setattr(module, "decision_on", lambda *_, told=decisions: next(told))
         before = ensemble.keep()
         add(store, range(100 * round, 100 * round + 10), round)
         outcome = refreshing.refresh(round, 5 * round, Streams(0))
@@ -161,7 +161,7 @@ def test_a_probe_never_joins_and_stays_as_it_was(
 
 
 def test_one_member_of_a_refused_candidate_is_refused_as_well_where_it_is_no_better(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Judged]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     refreshing.gate = GateConfig(use=True, failed="join")
@@ -222,7 +222,7 @@ def test_the_gate_only_hears_opinions_of_members_that_have_not_learnt_from_the_l
         learnt[k] |= {p.key for p in share}
         return share
 
-    def asking(ensemble: Ensemble, questions: Sequence[Question]) -> list[float]:
+    def asking(ensemble: Ensemble, questions: Sequence[Enquiry]) -> list[float]:
         for q in questions:
             assert q.pair.key not in learnt[q.member]
             asked[q.member].add(q.pair.key)
@@ -230,7 +230,7 @@ def test_the_gate_only_hears_opinions_of_members_that_have_not_learnt_from_the_l
 
     monkeypatch.setattr(training, "labels_for", learning)
     monkeypatch.setattr(module, "log_odds", asking)
-    monkeypatch.setattr(module, "decide", lambda *_: Decision(True, "come in"))
+    monkeypatch.setattr(module, "decision_on", lambda *_: Decision(True, "come in"))
     items = add(store, range(60), 0)
     refreshing = refreshing_of(store, tmp_path, holdout=0.2)
     refreshing.first_version(Streams(0))
@@ -265,7 +265,7 @@ def test_earlier_labels_are_taken_from_every_round_and_not_too_many(
 
 
 def test_answers_that_the_version_in_use_has_learnt_from(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Judged]]
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
 ) -> None:
     refreshing = begun(store, tmp_path)
     prompts, responses = refreshing.labelled_answers(10, 1)

@@ -31,7 +31,7 @@ class Recorder:
 def write_steps(tracker: Tracker, steps: range) -> None:
     for step in steps:
         tracker.metrics(step, 0, {"objective/kl": step / 3, "control/beta": 0.1})
-        tracker.event(step, 0, "refresh", version=step)
+        tracker.event(step, 0, "lr_decayed", lr=step)
         tracker.sample(step, 0, prompt="p", response=f"r{step}")
         tracker.timing(step, 0, rollout=0.5)
         tracker.probe({"stage": "sft", "step": step})
@@ -45,8 +45,8 @@ def test_rows_land_in_the_four_files(tmp_path: Path) -> None:
         '{"step": 1, "round": 0, "control/beta": 0.1, "objective/kl": 0.3333333333333333}\n'
     )
     (event,) = read_rows(tmp_path / "events.jsonl")
-    assert list(event) == ["step", "round", "event", "time", "version"]
-    assert (event["event"], event["version"]) == ("refresh", 1)
+    assert list(event) == ["step", "round", "event", "time", "lr"]
+    assert (event["event"], event["lr"]) == ("lr_decayed", 1)
     assert datetime.fromisoformat(event["time"]).tzinfo is not None
     (sample,) = read_rows(tmp_path / "samples.jsonl")
     assert sample == {"step": 1, "round": 0, "prompt": "p", "response": "r1"}
@@ -153,6 +153,10 @@ def test_offsets_are_given_only_for_rows_that_are_on_the_disk(tmp_path: Path, mo
 def test_a_field_cannot_overwrite_what_the_row_says_of_itself(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path)
     for name in ("event", "time"):
-        with pytest.raises(ValueError, match=f"'{name}' is taken"):
-            tracker.event(1, 0, "rollback", **{name: "x"})
+        with pytest.raises(HoldfastError, match=f"has no field '{name}'"):
+            tracker.event(1, 0, "stopped", reason="why", **{name: "x"})
+    with pytest.raises(HoldfastError, match="no event 'stoped'"):
+        tracker.event(1, 0, "stoped", reason="why")
+    with pytest.raises(ValueError, match="'time' is taken"):
+        tracker.timing(1, 0, time=1.0)
     assert (tmp_path / "events.jsonl").read_bytes() == b""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TypeGuard
 
-MINUS = "−"
+from holdfast.text import scientific, signed
 
 
 def nice_ticks(low: float, high: float, target: int = 5, integer: bool = False) -> list[float]:
@@ -39,7 +39,7 @@ def log_label(tick: float) -> str:
     for power, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if tick >= power:
             return f"{tick / power:g}{letter}"
-    return f"{tick:g}" if tick >= 1e-4 else _scientific(tick, 1)
+    return f"{tick:g}" if tick >= 1e-4 else scientific(tick, 1)
 
 
 def tick_labels(ticks: Sequence[float], percent: bool = False, prefix: str = "") -> list[str]:
@@ -56,51 +56,14 @@ def _tick(value: float, gap: float) -> str:
     if abs(value) < gap * 1e-6:
         return "0"
     if gap < 1e-3:
-        return _signed(_scientific(value, 1))
+        return signed(scientific(value, 1))
     if gap >= 1e6:
-        return _signed(f"{value:.3g}")
+        return signed(f"{value:.3g}")
     # 2.5-steps need one more decimal than their power of ten says.
     decimals = max(0, math.ceil(-math.log10(gap) - 1e-9))
     if abs(round(gap, decimals) - gap) > 1e-9 * gap:
         decimals += 1
-    return _signed(f"{value:,.{decimals}f}")
-
-
-def format_value(value: float | None, percent: bool = False, beside: float = 0.0) -> str:
-    """A number as it is read in a sentence, with about three significant digits.
-
-    `beside` is a number that it is compared with: both then get the decimals of the larger one.
-    """
-    if value is None or not math.isfinite(value):
-        return "unknown"
-    if percent:
-        return _signed(f"{100 * value:.1f}%")
-    size = max(abs(value), abs(beside))
-    if size >= 1e7 or 0 < size < 1e-3:
-        return _signed(_scientific(value, 2))
-    if size >= 100:
-        return _signed(f"{value:,.0f}")
-    if size >= 10:
-        return _signed(f"{value:.1f}")
-    return _signed(f"{value:.2f}" if size >= 0.1 or size == 0 else f"{value:.3f}")
-
-
-def format_setting(value: float) -> str:
-    """A number that somebody chose, as they would have typed it: 8 and not 8.00."""
-    return _signed(f"{value:,.10g}" if 1e-4 <= abs(value) < 1e9 or value == 0 else _scientific(value, 6))
-
-
-def _scientific(value: float, decimals: int) -> str:
-    digits, exponent = f"{value:.{decimals}e}".split("e")
-    if "." in digits:
-        digits = digits.rstrip("0").rstrip(".")
-    return f"{digits}e{int(exponent)}"
-
-
-def _signed(text: str) -> str:
-    if not text.startswith("-"):
-        return text
-    return MINUS + text[1:] if any(char in "123456789" for char in text) else text[1:]
+    return signed(f"{value:,.{decimals}f}")
 
 
 def smooth(values: Sequence[float | None], window: int) -> list[float | None]:

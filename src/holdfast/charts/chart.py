@@ -12,11 +12,10 @@ import html
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.charts import axes
 from holdfast.charts.layers import gutter_width, header_height, panel, plot_area, px
 from holdfast.charts.spec import Band, ChartSpec, Marker, Plot, Series, Span
 from holdfast.charts.style import CHART_STYLE
-from holdfast.text import visible
+from holdfast.text import format_value, visible
 
 __all__ = ["Band", "ChartSpec", "Marker", "Series", "Span", "grid", "line_chart"]
 
@@ -81,7 +80,7 @@ def _description(spec: ChartSpec) -> str:
         of = series.extent
         if of is None:
             continue
-        first, last, low, high = (axes.format_value(y, spec.percent) for y in (of.first, of.last, of.low, of.high))
+        first, last, low, high = (format_value(y, spec.percent) for y in (of.first, of.last, of.low, of.high))
         parts.append(
             f"{visible(series.name) or 'Line'}: {of.count} points, from {first} to {last}, "
             f"lowest {low}, highest {high}."

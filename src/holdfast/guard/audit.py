@@ -8,22 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
-from typing import Literal
+from statistics import fmean
 
 import torch
 
 from holdfast.algorithms.calibration import Bin, brier, ece, reliability
 from holdfast.control.state import JSON
-from holdfast.guard.distributions import normal_tail, student_quantile
+from holdfast.guard.alarm import OPPONENTS, Against
+from holdfast.statistics import Interval, mean_interval, normal_tail, wilson
 
-# What a pair is: the policy's answer beside the reference's, or the anchor's, which is the last good policy, as they
-# come; pointed: beside the anchor's, where of several pairs it should tell most (`audit.pointed`).
-Against = Literal["reference", "anchor", "pointed"]
-
-# Intervals are at 95%.
-TAIL = 0.025
-Z = 1.959963984540054
 # How surprising the gap between claims and answers has to be before the claims are called wrong. A round is tested
 # once, so one calibrated ensemble in a hundred is refreshed for nothing.
 MISCALIBRATION_LEVEL = 0.01
@@ -40,15 +33,6 @@ class AuditPair:
     against: Against
     policy_won: float
     claim: float
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A share or a difference with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -108,8 +92,7 @@ class AuditReport:
             "gap_z": self.gap_z,
             "gap_p": self.gap_p,
         }
-        names: tuple[Against, ...] = ("reference", "anchor", "pointed")
-        for name, side in zip(names, (self.reference, self.anchor, self.pointed), strict=True):
+        for name, side in zip(OPPONENTS, (self.reference, self.anchor, self.pointed), strict=True):
             out[f"{name}_pairs"] = side.pairs if side else 0
             out[f"{name}_wins"] = side.wins if side else 0.0
             out[f"{name}_rate"] = asdict(side.rate) if side else None
@@ -147,25 +130,8 @@ def side_of(pairs: Sequence[AuditPair], against: Against) -> Side | None:
     if not mine:
         return None
     wins, claimed = math.fsum(p.policy_won for p in mine), fmean(p.claim for p in mine)
-    gap = mean_interval([p.claim - p.policy_won for p in mine])
+    gap = mean_interval([p.claim - p.policy_won for p in mine]).within(-1.0, 1.0)
     return Side(against, len(mine), wins, wilson(wins, len(mine)), claimed, gap)
-
-
-def wilson(wins: float, pairs: float) -> Interval:
-    """A share with Wilson's score interval, which stays within 0 and 1 and holds for few pairs."""
-    share = wins / pairs
-    centre = (share + Z * Z / (2 * pairs)) / (1 + Z * Z / pairs)
-    half = Z / (1 + Z * Z / pairs) * math.sqrt(share * (1 - share) / pairs + Z * Z / (4 * pairs * pairs))
-    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
-
-
-def mean_interval(differences: Sequence[float]) -> Interval:
-    """A mean of paired differences with Student's interval; all that is possible for a single one."""
-    n, mean = len(differences), fmean(differences)
-    if n < 2:
-        return Interval(mean, -1.0, 1.0)
-    half = student_quantile(TAIL, n - 1) * stdev(differences) / math.sqrt(n)
-    return Interval(mean, max(-1.0, mean - half), min(1.0, mean + half))
 
 
 def accuracy(claims: Sequence[float], outcomes: Sequence[float]) -> float | None:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from holdfast.config.schema import AuditConfig
-from holdfast.guard.audit import Against, AuditPair
+from holdfast.guard.alarm import Against
+from holdfast.guard.audit import AuditPair
 from holdfast.preferences.collector import Answering, Collector, Sample
 from holdfast.preferences.comparison import Comparison, LabelledComparison, Provenance
 from holdfast.preferences.pair import Pair

@@ -18,8 +18,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from holdfast.guard.alarm import SHARES, Against
 from holdfast.guard.claims import PATIENCE, Granted, log_ratios
-from holdfast.guard.sequential import MOST_EVIDENCE, SHARES, Against, log_evidence, start_weight, weight_after
+from holdfast.guard.sequential import MOST_EVIDENCE, log_evidence, start_weight, weight_after
 
 # Played runs: the probability at the bar is then known to about half a percentage point.
 PLAYED = 2000
@@ -72,7 +73,7 @@ def _bar(false_alarm: float, rounds: int, pairs: int, most: int, way: TopUp) -> 
 
 
 def _evidence(against: Against, wins_PR: Tensor, asked_PR: Tensor) -> Tensor:
-    """evidence_PR after each round of many played runs, as `SequentialTest` has it for one."""
+    """evidence_PR after each round of many played runs, as `AlarmTest` has it for one."""
     rounds = wins_PR.shape[1]
     won_PR, lost_PR = wins_PR.cumsum(1), (asked_PR - wins_PR).cumsum(1)
     total_PR = torch.tensor([weight_after(n, rounds) for n in range(1, rounds + 1)], dtype=torch.float64)
@@ -105,6 +106,6 @@ def _claims(wins_PR: Tensor, asked_PR: Tensor) -> Tensor:
 def _stretches(wins: Tensor, losses: Tensor) -> Tensor:
     """The evidence of many stretches; the same counts come up again and again, and are worked out once."""
     most = int(losses.max()) + 1
-    found, places = torch.unique((wins * most + losses).long(), return_inverse=True)
-    told = [math.exp(log_evidence(*divmod(float(key), most))) for key in found.tolist()]
-    return torch.tensor(told, dtype=torch.float64)[places]
+    counts, places = torch.unique((wins * most + losses).long(), return_inverse=True)
+    evidence = [math.exp(log_evidence(*divmod(float(key), most))) for key in counts.tolist()]
+    return torch.tensor(evidence, dtype=torch.float64)[places]

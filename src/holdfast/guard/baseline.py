@@ -32,8 +32,8 @@ from statistics import fmean, stdev
 
 from holdfast.control.state import JSON, State, check_kind, read_list
 from holdfast.errors import HoldfastError
-from holdfast.guard.distributions import student_tail
-from holdfast.guard.signal import Side, Signal, Usual
+from holdfast.guard.signal import Direction, Signal, Usual
+from holdfast.statistics import student_tail
 
 RELATIVE_FLOOR = 0.05
 # Fewer values have no spread worth the name.
@@ -94,7 +94,7 @@ def trend_prediction(points: Sequence[tuple[float, float]], at: float, floor: fl
     return Prediction(mean + slope * (at - mean_time), width, n - 2)
 
 
-def p_and_z(y: float, predictions: Sequence[Prediction], side: Side) -> tuple[float, float]:
+def p_and_z(y: float, predictions: Sequence[Prediction], side: Direction) -> tuple[float, float]:
     """The p-value for the suspicious side, and the distance to the nearest prediction; beyond all of them counts."""
     high = max(prediction.above(y) for prediction in predictions)
     low = max(prediction.below(y) for prediction in predictions)

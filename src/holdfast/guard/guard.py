@@ -19,13 +19,12 @@ from torch import Tensor
 from holdfast.config.schema import GuardConfig
 from holdfast.control.state import JSON, State, check_kind, read_float, read_int, read_list
 from holdfast.errors import HoldfastError
-from holdfast.guard.audit import Against, AuditPair, AuditReport, audit
+from holdfast.guard.alarm import Against, AlarmTest, Evidence
+from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
 from holdfast.guard.claims import Granted
 from holdfast.guard.grams import lay_flat
-from holdfast.guard.reading import read_all
-from holdfast.guard.sequential import Evidence, SequentialTest
-from holdfast.guard.signal import Signal
+from holdfast.guard.signal import Signal, read_all
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
 from holdfast.guard.verdict import Verdict, decide
@@ -43,7 +42,7 @@ class Guard:
         self._config, self._signals = config, signals
         self._baselines = {name: Baseline(signal, config.window) for name, signal in signals.items()}
         self._rounds = rounds
-        self._test = SequentialTest(config.false_alarm, rounds, bar)
+        self._test = AlarmTest(config.false_alarm, rounds, bar)
         self._known = NOTHING_KNOWN
         self._round = 1
         self._healthy_steps = 0  # steps whose readings have joined the baselines: their clock

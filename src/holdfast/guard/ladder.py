@@ -140,9 +140,6 @@ class Ladder:
         check_kind(state, "ladder")
         self._watched = min(read_int(state, "watched"), len(WATCH_RUNGS) - 1)
         self._signature, self._anchor = str(state.get("signature", "")), str(state.get("anchor", ""))
-        self._times = read_int(state, "times")
-        # A run of before these were counted begins to count.
-        self._tightened, self._held, self._slowed = (
-            read_int(state, name) if name in state else 0 for name in ("tightened", "held", "slowed")
-        )
+        self._tightened, self._times = read_int(state, "tightened"), read_int(state, "times")
+        self._held, self._slowed = read_int(state, "held"), read_int(state, "slowed")
         self.rollbacks = read_int(state, "rollbacks")

@@ -19,12 +19,13 @@ from typing import Any, Generic
 
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.errors import HoldfastError
-from holdfast.guard.audit import Against, AuditPair, side_of
+from holdfast.events import round_line
+from holdfast.guard.alarm import Against
+from holdfast.guard.audit import AuditPair, side_of
 from holdfast.guard.auditor import Auditor, Opponent
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
 from holdfast.guard.ladder import Action, Ladder
-from holdfast.guard.lines import round_line
 from holdfast.guard.verdict import Verdict, people_say
 from holdfast.randomness import generator
 

@@ -7,14 +7,14 @@ unusual one buys audit labels, with which people decide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.errors import HoldfastError
 from holdfast.guard.view import Known, StepView
 
-Side = Literal["high", "low", "both"]
+Direction = Literal["high", "low", "both"]
 # What a signal is about. Signals of one family tell the same story, so a sentence takes one of each.
 Family = Literal[
     "length", "repetition", "vocabulary", "copying", "sameness", "distance", "disagreement", "certainty", "update"
@@ -70,7 +70,7 @@ class Signal:
     family: Family
     meaning: str
     unit: str
-    side: Side
+    side: Direction
     words: Words
     read: Callable[[StepView, Known], float | None] | None = None
     derived_from: str = ""
@@ -112,6 +112,36 @@ def halves_of(history: Sequence[float]) -> tuple[float, float] | None:
     return sum(before) / HALF, sum(newest) / HALF
 
 
+# The last readings of the signals that others are derived from, oldest first.
+Recent = dict[str, list[float]]
+
+
+def read_all(
+    signals: Mapping[str, Signal], view: StepView, known: Known, recent: Mapping[str, Sequence[float]]
+) -> tuple[dict[str, float], Recent]:
+    """What every signal says of a batch, and what the next batch needs to know of it.
+
+    What cannot be read, or is not a number, is left out.
+    """
+    readings: dict[str, float] = {}
+    for name, signal in signals.items():
+        if signal.read is not None:
+            _put(readings, name, signal.read(view, known))
+    for name, signal in signals.items():
+        source = signal.derived_from
+        if signal.derive is not None and source in readings:
+            _put(readings, name, signal.derive([*recent.get(source, []), readings[source]]))
+    kept = {name: list(last) for name, last in recent.items()}
+    for source in sorted({signal.derived_from for signal in signals.values()} & readings.keys()):
+        kept[source] = [*kept.get(source, []), readings[source]][-2 * HALF :]
+    return readings, kept
+
+
+def _put(readings: dict[str, float], name: str, value: float | None) -> None:
+    if value is not None and math.isfinite(value):
+        readings[name] = value
+
+
 # --- words ------------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +150,7 @@ def times(subject: str, more: str, less: str) -> Words:
 
     def words(now: float, usual: Usual) -> str:
         if now <= 0 or usual.value <= 0:
-            return f"{subject} {number(now)} against {number(usual.value)} {usual.against}"
+            return f"{subject} {three_digits(now)} against {three_digits(usual.value)} {usual.against}"
         ratio = max(now / usual.value, usual.value / now)
         size = f"{ratio:.1f}x" if ratio >= 1.95 else f"{ratio - 1.0:.0%}"
         return f"{subject} {size} {more if now >= usual.value else less} {usual.than}"
@@ -132,8 +162,8 @@ def level(subject: str, unit: str = "") -> Words:
     """Such as: the update moves the policy by 0.4 nats against 0.05 in healthy rounds."""
 
     def words(now: float, usual: Usual) -> str:
-        value = f"{number(now)} {unit}".rstrip()
-        return f"{subject} {value} against {number(usual.value)} {usual.against}"
+        value = f"{three_digits(now)} {unit}".rstrip()
+        return f"{subject} {value} against {three_digits(usual.value)} {usual.against}"
 
     return words
 
@@ -142,15 +172,16 @@ def share(of_what: str) -> Words:
     """Such as: 31% of 3-grams repeat within an answer against 2% for the reference."""
 
     def words(now: float, usual: Usual) -> str:
-        return f"{percent(now)} {of_what} against {percent(usual.value)} {usual.against}"
+        return f"{fine_percent(now)} {of_what} against {fine_percent(usual.value)} {usual.against}"
 
     return words
 
 
-def number(x: float) -> str:
+def three_digits(x: float) -> str:
     """Three digits, without an exponent where it can be read without one."""
     return f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
 
 
-def percent(x: float) -> str:
+def fine_percent(x: float) -> str:
+    """Whole per cent, with a decimal below 10."""
     return f"{x:.1%}" if 0 < abs(x) < 0.0995 else f"{x:.0%}"

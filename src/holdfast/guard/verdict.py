@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.control.state import JSON
+from holdfast.guard.alarm import Evidence, Shortfall
 from holdfast.guard.audit import AuditReport, Side
-from holdfast.guard.sequential import Evidence, Shortfall
-from holdfast.guard.signal import LOOKS, percent
+from holdfast.guard.signal import LOOKS, fine_percent
 from holdfast.guard.suspicion import Suspicion
 
 Level = Literal["healthy", "watch", "hacking"]
@@ -125,7 +125,7 @@ def _shown(level: Level, report: AuditReport, evidence: Evidence) -> Side | None
 
 def people_grant(shortfall: Shortfall) -> str:
     """Such as: since round 2 people preferred the policy in 47% of 720 fresh pairs where the ensemble claimed 58%."""
-    granted, claimed = (percent(count / shortfall.pairs) for count in (shortfall.wins, shortfall.claimed))
+    granted, claimed = (fine_percent(count / shortfall.pairs) for count in (shortfall.wins, shortfall.claimed))
     return (
         f"since round {shortfall.since} people preferred the policy in {granted} of {shortfall.pairs:g} fresh pairs "
         f"where the ensemble claimed {claimed}"
@@ -134,7 +134,7 @@ def people_grant(shortfall: Shortfall) -> str:
 
 def people_say(side: Side) -> str:
     """Such as: people preferred the reference in 41 of 56 fresh pairs while the ensemble claimed 78% for the policy."""
-    other, claimed = NAMES[side.against], percent(side.claimed)
+    other, claimed = NAMES[side.against], fine_percent(side.claimed)
     if side.wins < side.losses:
         preferred, count = other, side.losses
     else:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from holdfast.charts.chart import ChartSpec
 from holdfast.checkpoint.files import write_atomic
-from holdfast.config import Config, config_from, config_toml, load_config
+from holdfast.config import Config, config_toml, load_config
 from holdfast.errors import HoldfastError
 from holdfast.lab.classes import files_of
 from holdfast.lab.mislabels import HONEST
@@ -215,29 +213,13 @@ class Plan:
 
 
 def directory_of(trials: Path, facts: Sequence[Any]) -> Path:
-    """Where the trials with these facts are, or will be: a config, and what else a trial depends on.
-
-    Trials of before the program had one of its settings count as having had its default, so a directory is looked for
-    by what its facts mean today, and made under their digest where there is none.
-    """
-    wanted = json.dumps(facts)
-    for file in sorted(trials.glob(f"*/{FACTS}")):
-        if _today(file.read_text(encoding="utf-8")) == wanted:
-            return file.parent
-    directory = trials / hashlib.sha256(wanted.encode()).hexdigest()[:12]
-    directory.mkdir(parents=True, exist_ok=True)
-    write_atomic(directory / FACTS, wanted.encode())
+    """Where the trials with these facts are, or will be: a config, and what else a trial depends on."""
+    text = json.dumps(facts)
+    directory = trials / hashlib.sha256(text.encode()).hexdigest()[:12]
+    if not (directory / FACTS).is_file():
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomic(directory / FACTS, text.encode())
     return directory
-
-
-@lru_cache(maxsize=4096)
-def _today(facts: str) -> str:
-    """Facts of an earlier day with today's settings; nothing where a setting of theirs is gone."""
-    config, *rest = json.loads(facts)
-    try:
-        return json.dumps([config_toml(config_from(tomllib.loads(config)), comments=False), *rest])
-    except HoldfastError:
-        return ""
 
 
 def mean_heldout(trials: Sequence[Trial]) -> dict[str, list[float]]:

@@ -257,17 +257,17 @@ def read_trial(path: Path) -> Trial:
         tokens=begun_with + int(facts["tokens"]),
         seconds=facts["seconds"],
         cpu_seconds=facts["cpu_seconds"],
-        prepared_seconds=facts.get("prepared_seconds"),
+        prepared_seconds=facts["prepared_seconds"],
         verdicts={int(v["round"]): str(v["level"]) for v in verdicts},
-        sentences={int(v["round"]): str(v.get("sentence", "")) for v in verdicts},
+        sentences={int(v["round"]): str(v["sentence"]) for v in verdicts},
         audits=_rows(data.events, "audit"),
         gates=_rows(data.events, "gate"),
         refreshes=_rows(data.events, "refresh"),
         actions=_rows(data.events, "action"),
         rollbacks=_rows(data.events, "rollback"),
         judged=list(facts["judged"]),
-        liked=list(facts.get("liked", [])),
-        stopped=str(stopped[-1].get("reason", "")) if stopped else "",
+        liked=list(facts["liked"]),
+        stopped=str(stopped[-1]["reason"]) if stopped else "",
     )
 
 

@@ -69,9 +69,9 @@ def judge_refreshes(
         if on and candidate in versions.numbers():
             before = rightness(ensemble, versions, in_use, on)
             after = rightness(ensemble, versions, candidate, on)
-            reason = str(gate.get("reason", ""))
+            reason = str(gate["reason"])
             judged.append(JudgedRefresh(int(gate["round"]), candidate, accepted, reason, before, after))
-        in_use = int(gate.get("in_use", candidate if accepted else in_use))
+        in_use = int(gate["in_use"])
     return judged
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist, median
 
 from holdfast.people.agreement import krippendorff_alpha, pairwise, worth
+from holdfast.statistics import binomial_tail
 
 SIDE = 0.1
 LENGTH = 0.15
@@ -204,7 +205,7 @@ class _Team:
         left, count = sum(sides), len(sides)
         if not count:
             return Measure("position", None, 0, 0.5)
-        z = _as_errors(upper_tail(max(left, count - left), count, 0.5 + SIDE))
+        z = _as_errors(binomial_tail(max(left, count - left), count, 0.5 + SIDE))
         side = "left" if 2 * left > count else "right"
         words = f"chose the {side} side {max(left, count - left)} times out of {count}"
         return self._measured("position", left / count, count, 0.5, words, z)
@@ -237,7 +238,7 @@ class _Team:
         correct, count = sum(right), len(right)
         if count < FEWEST_CHECKS:
             return Measure("checks", correct / count, count, CHECKS_RIGHT)
-        z = _as_errors(upper_tail(math.floor(count - correct), count, 1.0 - CHECKS_RIGHT))
+        z = _as_errors(binomial_tail(math.floor(count - correct), count, 1.0 - CHECKS_RIGHT))
         words = f"got {correct:g} of {count} check items right"
         return self._measured("checks", correct / count, count, CHECKS_RIGHT, words, z)
 
@@ -246,7 +247,7 @@ class _Team:
         if not timed:
             return Measure("speed", None, 0)
         quick, count = sum(timed), len(timed)
-        z = _as_errors(upper_tail(quick, count, QUICK_SHARE))
+        z = _as_errors(binomial_tail(quick, count, QUICK_SHARE))
         words = f"answered {quick} of {count} pairs faster than they can be read"
         return self._measured("speed", quick / count, count, QUICK_SHARE, words, z)
 
@@ -298,23 +299,3 @@ def _apart(one: float, n_one: int, other: float, n_other: int, allowance: float)
 def _as_errors(p: float) -> float:
     """A probability as the standard errors that are as unlikely."""
     return -NormalDist().inv_cdf(min(max(p, 1e-300), 1.0 - 1e-16))
-
-
-def upper_tail(wins: int, count: int, chance: float) -> float:
-    """P(at least `wins` of `count`) where each is won by `chance`."""
-    if wins <= 0:
-        return 1.0
-    if count > 2000:
-        spread = math.sqrt(count * chance * (1 - chance))
-        return 1.0 - NormalDist().cdf((wins - 0.5 - count * chance) / spread)
-    whole = math.lgamma(count + 1)
-    logs = [
-        whole
-        - math.lgamma(k + 1)
-        - math.lgamma(count - k + 1)
-        + k * math.log(chance)
-        + (count - k) * math.log1p(-chance)
-        for k in range(wins, count + 1)
-    ]
-    top = max(logs)
-    return min(1.0, math.exp(top) * math.fsum(math.exp(x - top) for x in logs))

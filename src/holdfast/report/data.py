@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.events import Weight, event_sentence, weight_of
+from holdfast.events.sentences import is_refused
 from holdfast.parallel.garbage import collection_paused
-from holdfast.report.metrics import MetricTable, as_number
+from holdfast.report.metrics import MetricTable
+from holdfast.text import as_number
 
 JsonRow = dict[str, object]
 
@@ -42,6 +45,27 @@ class EventRow:
     def number(self, name: str) -> float | None:
         """A field as a number, or None if it is absent or not one."""
         return as_number(self.fields.get(name))
+
+    @property
+    def when(self) -> str:
+        """ "step 1,200, round 3", as far as it is known."""
+        places = (("step", self.step), ("round", self.round))
+        return ", ".join(f"{name} {number:,}" for name, number in places if number is not None)
+
+    @property
+    def text(self) -> str:
+        """What happened, in a sentence."""
+        return event_sentence(self.kind, self.fields)
+
+    @property
+    def weight(self) -> Weight:
+        """main, minor or alarm."""
+        return weight_of(self.kind, self.fields)
+
+    @property
+    def refused(self) -> bool:
+        """Whether this is a refresh that the gate refused."""
+        return is_refused(self.kind, self.fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, pvariance
 
-from holdfast.charts.axes import format_value
 from holdfast.charts.spec import ChartSpec, Series
-from holdfast.guard.lines import Against, rate_of
+from holdfast.events.sentences import Opponent, rate_of
 from holdfast.report.data import EventRow, RunData
-from holdfast.report.metrics import as_number
-from holdfast.text import counted
+from holdfast.statistics import wilson
+from holdfast.text import as_number, counted, format_value
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
 SIGNALS = "signal/"
@@ -46,8 +45,8 @@ def audit_charts(run: RunData) -> list[ChartSpec]:
     return [chart for chart in charts if chart.has_data()]
 
 
-def _win_rate(audits: Sequence[EventRow], against: Against, title: str, subtitle: str) -> ChartSpec:
-    points = [(float(event.step or 0), rate_of(event.fields, against)) for event in audits]
+def _win_rate(audits: Sequence[EventRow], opponent: Opponent, title: str, subtitle: str) -> ChartSpec:
+    points = [(float(event.step or 0), rate_of(event.fields, opponent)) for event in audits]
     known = [(x, rate) for x, rate in points if rate is not None]
     xs, few = [x for x, _ in known], len(known) <= MOST_DOTS
     people = Series(
@@ -81,7 +80,7 @@ class ClaimBin:
 def bins_of(event: EventRow) -> dict[tuple[float, float], ClaimBin]:
     """The reliability curve of an audit by the edges of its bins; what cannot be read is left out."""
     rows = event.fields.get("reliability")
-    found: dict[tuple[float, float], ClaimBin] = {}
+    bins: dict[tuple[float, float], ClaimBin] = {}
     for row in rows if isinstance(rows, list) else []:
         if not isinstance(row, dict):
             continue
@@ -89,11 +88,11 @@ def bins_of(event: EventRow) -> dict[tuple[float, float], ClaimBin]:
         known = [value for value in values if value is not None]
         if len(known) == len(values) and known[2] >= 1:
             low, high, count, claimed, observed = known
-            found[low, high] = ClaimBin(int(count), claimed, observed)
-    return found
+            bins[low, high] = ClaimBin(int(count), claimed, observed)
+    return bins
 
 
-def pooled(audits: Sequence[EventRow]) -> list[ClaimBin]:
+def pooled_bins(audits: Sequence[EventRow]) -> list[ClaimBin]:
     """The bins of several audits as one: counts add up, means are weighted by them."""
     by_edges: dict[tuple[float, float], list[ClaimBin]] = {}
     for event in audits:
@@ -112,7 +111,7 @@ def _together(parts: Sequence[ClaimBin]) -> ClaimBin:
 
 
 def _reliability(audits: Sequence[EventRow]) -> ChartSpec:
-    whole, newest = pooled(audits), pooled(audits[-1:])
+    whole, newest = pooled_bins(audits), pooled_bins(audits[-1:])
     series = [_claims("all audits", whole, GREEN, intervals=True)]
     if len(audits) > 1 and newest:
         series.append(_claims("the newest", newest, SKY))
@@ -132,9 +131,6 @@ def _reliability(audits: Sequence[EventRow]) -> ChartSpec:
 
 
 def _claims(name: str, bins: Sequence[ClaimBin], colour: int, intervals: bool = False) -> Series:
-    # Its module brings torch with it, which a report without audits does not need.
-    from holdfast.guard.audit import wilson
-
     ends = [wilson(min(max(one.observed, 0.0), 1.0) * one.count, one.count) for one in bins] if intervals else []
     return Series(
         name,
@@ -153,8 +149,8 @@ def _measures(audits: Sequence[EventRow]) -> str:
     fields = audits[-1] if audits else None
     named = (("right on", "accuracy", True), ("calibration error", "ece", True), ("Brier score", "brier", False))
     values = [(words, fields.number(name) if fields else None, percent) for words, name, percent in named]
-    said = [f"{words} {format_value(value, percent)}" for words, value, percent in values if value is not None]
-    return f" Newest audit: {', '.join(said)}." if said else ""
+    measures = [f"{words} {format_value(value, percent)}" for words, value, percent in values if value is not None]
+    return f" Newest audit: {', '.join(measures)}." if measures else ""
 
 
 def _evidence(run: RunData) -> ChartSpec:
@@ -229,9 +225,9 @@ NAMES = {"kl": "KL", "ppo": "PPO"}
 
 def baselines(run: RunData) -> dict[str, float]:
     """What each signal reads in the reference's answers, by its metric, as far as the run has written it down."""
-    told = [event.fields.get("signals") for event in run.events if event.kind == "baselines"]
-    found = told[-1] if told else None
-    pairs = found.items() if isinstance(found, dict) else ()
+    written = [event.fields.get("signals") for event in run.events if event.kind == "baselines"]
+    signals = written[-1] if written else None
+    pairs = signals.items() if isinstance(signals, dict) else ()
     means = {name: as_number(entry.get("mean")) for name, entry in pairs if isinstance(entry, dict)}
     return {name: mean for name, mean in means.items() if mean is not None}
 

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import overload
 
-
-def as_number(value: object) -> float | None:
-    """A finite number of drawable size, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    # Beyond 1e300 the arithmetic of a scale overflows; such a value is as broken as an infinity.
-    return float(value) if -1e300 < value < 1e300 and math.isfinite(value) else None
+from holdfast.text import as_number
 
 
 @dataclass(frozen=True, slots=True)

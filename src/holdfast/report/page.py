@@ -9,18 +9,16 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from holdfast.charts.axes import format_value
 from holdfast.charts.chart import line_chart
 from holdfast.charts.layers import MOST_ROUNDS
 from holdfast.charts.style import CHART_STYLE
 from holdfast.checkpoint.files import write_atomic
-from holdfast.report import events, rounds, samples, undone, words
+from holdfast.report import refreshes, rounds, samples, undone, words
 from holdfast.report.data import EventRow, RunData, read_run
-from holdfast.report.metrics import as_number
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
 from holdfast.report.template import PAGE
-from holdfast.text import clip, visible
+from holdfast.text import as_number, clip, format_value, visible
 
 CONFIG_LIMIT = 100_000
 MOST_MAIN_EVENTS = 60
@@ -100,8 +98,8 @@ def render(run: RunData) -> str:
     style = asset("report.css") + CHART_STYLE
     script = asset("report.js")
     shown = panels(run)
-    main_events = [event for event in run.events if events.weight(event) != "minor"]
-    refreshes, state = events.refresh_events(run), words.status(run)
+    main_events = [event for event in run.events if event.weight != "minor"]
+    accepted, state = refreshes.refresh_events(run), words.status(run)
     config, config_omitted = clip(run.config, CONFIG_LIMIT)
     return environment.from_string(PAGE).render(
         policy=content_policy(style, script),
@@ -117,10 +115,10 @@ def render(run: RunData) -> str:
         rounds=rounds.round_table(run),
         head=[(line_chart(spec, inline=True), line_chart(narrow(spec), inline=True)) for spec in shown.head],
         has_gold=any(row.gold is not None for row in run.gold),
-        has_refresh=bool(refreshes),
-        marked_every=marked_every(sum(bool(event.step) for event in refreshes)),
-        has_refused=bool(events.refused_events(run)),
-        has_joined=any(events.joined_version(event) is not None for event in run.events),
+        has_refresh=bool(accepted),
+        marked_every=marked_every(sum(bool(event.step) for event in accepted)),
+        has_refused=bool(refreshes.refused_events(run)),
+        has_joined=any(refreshes.joined_version(event) is not None for event in run.events),
         has_rollback=bool(undone.rollbacks(run)),
         has_stripes=1 < len(set(run.metrics.rounds)) <= MOST_ROUNDS,
         audits=[line_chart(spec, inline=True) for spec in shown.audits],
@@ -133,9 +131,9 @@ def render(run: RunData) -> str:
             for group in dynamics(run.probes, run.squeezed_at)
         ],
         missing=shown.missing,
-        main_events=events.event_lines(_ends(main_events)),
+        main_events=_ends(main_events),
         main_events_left=max(0, len(main_events) - MOST_MAIN_EVENTS),
-        all_events=events.event_lines(run.events[-MOST_EVENTS:]),
+        all_events=run.events[-MOST_EVENTS:],
         events_in_all=len(run.events),
         samples=samples.before_and_after(run),
         timings=_timings(run),

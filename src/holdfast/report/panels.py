@@ -6,8 +6,8 @@ from holdfast.charts import axes
 from holdfast.charts.layers import gutter_width
 from holdfast.charts.spec import Band, ChartSpec, Marker, Series, Span
 from holdfast.report.data import RunData
-from holdfast.report.events import is_refused, joined_version, refresh_events, refused_events
 from holdfast.report.guard_panels import audit_charts, on_steps, signal_charts
+from holdfast.report.refreshes import joined_version, refresh_events, refused_events
 from holdfast.report.undone import rollback_step, rollbacks, undone
 
 WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
@@ -371,7 +371,7 @@ def _accuracy(run: RunData) -> ChartSpec:
     by_version: dict[float, tuple[float | None, float | None]] = {}
     for event in run.events:
         version = event.number("version")
-        if version is not None and event.kind in ("ensemble_trained", "refresh") and not is_refused(event):
+        if version is not None and event.kind in ("ensemble_trained", "refresh") and not event.refused:
             by_version[version] = (event.number("train_accuracy"), event.number("holdout_accuracy"))
     xs = sorted(by_version)
     return ChartSpec(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.guard.lines import interval, share
 from holdfast.report.data import RunData
 from holdfast.report.rounds import Summary
 from holdfast.report.undone import kept_curve, kept_gold
-from holdfast.text import counted
+from holdfast.text import counted, percent
 
 FIGURES = (
     ("proxy (ensemble score)", "objective/scores"),
@@ -37,9 +36,9 @@ def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
     found = [("verdict", f"{guard.verdict or 'none'}; {back}")]
     for label, rate in (("people vs reference", guard.reference), ("people vs last good", guard.anchor)):
         if rate is not None:
-            notes = [interval(rate), "" if rate.pairs is None else counted(rate.pairs, "pair")]
-            claimed = "" if rate.claimed is None else f"; the ensemble claims {share(rate.claimed)}"
-            found.append((label, f"{share(rate.rate)} ({', '.join(note for note in notes if note)}){claimed}"))
+            notes = [rate.interval, "" if rate.pairs is None else counted(rate.pairs, "pair")]
+            claimed = "" if rate.claimed is None else f"; the ensemble claims {percent(rate.claimed)}"
+            found.append((label, f"{percent(rate.rate)} ({', '.join(note for note in notes if note)}){claimed}"))
     left = "" if guard.audit_labels_left is None else f"; {guard.audit_labels_left:,} left for audits"
     again = f" and {guard.repeats:,} asked again" if guard.repeats else ""
     found.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}"))

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.charts.layers import px
-from holdfast.guard import lines
-from holdfast.guard.lines import Rate, rate_of
+from holdfast.events.sentences import Rate, advised, averaged, back_to, chosen, done, goal, rate_of, refused
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.undone import Undone, rollbacks, undone
-from holdfast.text import counted, listed
+from holdfast.text import as_number, because, counted, listed, one_line, percent, sentence
 
 GUARD_EVENTS = frozenset({"audit", "verdict", "action", "advice", "rollback", "stopped"})
 LEVELS = ("healthy", "watch", "hacking")
@@ -44,15 +43,15 @@ def ending(run: RunData, status: str) -> Ending | None:
         return Ending("stopped", f"{_stopped(run, stop)}; {_rollback_words(run)}.", sentence(stop.fields.get("reason")))
     if verdict is None:
         return Ending("none", "No verdict yet.", "")
-    level = lines.text(verdict.fields.get("level"))
+    level = one_line(verdict.fields.get("level"))
     back = [event for event in rollbacks(run) if verdict.round is not None and event.round == verdict.round]
     clauses = [_standing(level, verdict, status, back), _rollback_words(run)]
     if "advice" in last and not rollbacks(run):
         clauses.append("the guard only advises")
     # Where people were asked again at the end, what they said in all is what decided.
     choice = last.get("choice")
-    told = choice if choice is not None and choice.round == verdict.round else verdict
-    return Ending(known_level(level), f"{'; '.join(clauses)}.", sentence(told.fields.get("sentence")))
+    last_word = choice if choice is not None and choice.round == verdict.round else verdict
+    return Ending(known_level(level), f"{'; '.join(clauses)}.", sentence(last_word.fields.get("sentence")))
 
 
 def known_level(level: str) -> str:
@@ -63,7 +62,7 @@ def _standing(level: str, verdict: EventRow, status: str, back: Sequence[EventRo
     word = level[:1].upper() + level[1:] if level else "No verdict"
     if back and level != "hacking" and "by" not in back[-1].fields:
         # Nobody asked for it and nothing was wrong: the choice that is made at the end of a run.
-        return f"{word} at the end, which is {lines.goal(back[-1].fields.get('to'))}, since people liked that better"
+        return f"{word} at the end, which is {goal(back[-1].fields.get('to'))}, since people liked that better"
     if back:
         return f"{word} in the last round, which was undone"
     if status == "finished" or verdict.round is None:
@@ -74,7 +73,7 @@ def _standing(level: str, verdict: EventRow, status: str, back: Sequence[EventRo
 def _stopped(run: RunData, stop: EventRow) -> str:
     where = f" in round {stop.round:,}" if stop.round is not None else ""
     back = rollbacks(run)
-    at = f" at {lines.goal(back[-1].fields.get('to'))}" if back else " at its last good policy"
+    at = f" at {goal(back[-1].fields.get('to'))}" if back else " at its last good policy"
     return f"Stopped by the guard{where}{at}; it asks what to do"
 
 
@@ -126,8 +125,8 @@ def summary(run: RunData) -> Summary | None:
     repeats = _total(collected + [e for e in run.events if e.kind == "labels_repeated"][-1:], "repeats")
     bought = _total(first, "labels") + _total(collected, "labels") + repeats
     return Summary(
-        verdict=lines.text(verdicts[-1].fields.get("level")) if verdicts else "",
-        sentence=lines.text(verdicts[-1].fields.get("sentence")) if verdicts else "",
+        verdict=one_line(verdicts[-1].fields.get("level")) if verdicts else "",
+        sentence=one_line(verdicts[-1].fields.get("sentence")) if verdicts else "",
         rollbacks=len(rollbacks(run)),
         reference=references[-1] if references else None,
         anchor=anchors[-1] if anchors else None,
@@ -147,7 +146,7 @@ def _adversarial(event: EventRow) -> int:
     before, after = event.fields.get("before"), event.fields.get("after")
     if not isinstance(before, dict) or not isinstance(after, dict):
         return 0
-    first, last = lines.number(before.get("labels")), lines.number(after.get("labels"))
+    first, last = as_number(before.get("labels")), as_number(after.get("labels"))
     return max(0, int(last - first)) if first is not None and last is not None else 0
 
 
@@ -221,8 +220,8 @@ def _shortened(rows: list[RoundRow]) -> list[RoundRow]:
 def _row(number: int, events: list[EventRow], gone: Undone) -> RoundRow:
     last = {event.kind: event for event in events}
     audit, verdict = last.get("audit"), last.get("verdict")
-    level = lines.text(verdict.fields.get("level")) if verdict else ""
-    why = lines.text(verdict.fields.get("sentence")) if verdict else ""
+    level = one_line(verdict.fields.get("level")) if verdict else ""
+    why = one_line(verdict.fields.get("sentence")) if verdict else ""
     deeds = [deed for event in events for deed in _DEEDS[event.kind](event, why)]
     judged = verdict or audit
     return RoundRow(
@@ -241,9 +240,9 @@ def _cell(rate: Rate | None) -> Cell | None:
         return None
     pairs = "" if rate.pairs is None else counted(rate.pairs, "pair")
     return Cell(
-        rate=lines.share(rate.rate),
-        note=", ".join(words for words in (lines.interval(rate), pairs) if words),
-        claimed="" if rate.claimed is None else lines.share(rate.claimed),
+        rate=percent(rate.rate),
+        note=", ".join(words for words in (rate.interval, pairs) if words),
+        claimed="" if rate.claimed is None else percent(rate.claimed),
         overclaimed=rate.overclaimed,
         glyph=_glyph(rate),
     )
@@ -277,60 +276,52 @@ def _glyph(rate: Rate) -> str:
 # ---- deeds: lines for each event of a round; the verdict's sentence stands once, however many quote it
 
 
-def sentence(words: object) -> str:
-    """Somebody's words with a capital and a full stop."""
-    said = lines.text(words)
-    return said[:1].upper() + said[1:] + ("" if said.endswith((".", "!", "?", "…")) else ".") if said else ""
+def _unless_said(words: str, reason: object, verdict: str) -> str:
+    return sentence(words if one_line(reason) == verdict else because(words, reason))
 
 
-def _unless_said(words: str, reason: object, said: str) -> str:
-    return sentence(words if lines.text(reason) == said else lines.because(words, reason))
-
-
-def _verdict_deed(event: EventRow, said: str) -> list[Deed]:
+def _verdict_deed(event: EventRow, verdict: str) -> list[Deed]:
     if event.fields.get("level") != "healthy":
-        return [Deed(sentence(said), "main")] if said else []
+        return [Deed(sentence(verdict), "main")] if verdict else []
     # In a healthy round what people said stands in the row already; what is left is what the signals say.
-    people, _, rest = said.partition("; ")
-    words = rest if rest and people.startswith("people preferred") else said
+    people, _, rest = verdict.partition("; ")
+    words = rest if rest and people.startswith("people preferred") else verdict
     return [Deed(sentence(words), "minor")] if words else []
 
 
-def _refresh_deed(event: EventRow, said: str) -> list[Deed]:
-    gate, reason = lines.text(event.fields.get("gate_reason")), lines.text(event.fields.get("reason"))
-    if event.fields.get("accepted") is False:
-        return [Deed(sentence(f"Refresh {lines.refused(event.fields)}"), "alarm")]
+def _refresh_deed(event: EventRow, verdict: str) -> list[Deed]:
+    gate, reason = one_line(event.fields.get("gate_reason")), one_line(event.fields.get("reason"))
+    if event.refused:
+        return [Deed(sentence(f"Refresh {refused(event.fields)}"), "alarm")]
     version = event.number("version")
     words = "Refreshed" if version is None else f"Refreshed to v{version:g}"
-    because = "the guard asked for it" if reason.startswith("the guard asked for it") else reason
-    refreshed = Deed(sentence(lines.because(words, because)), "main")
+    why = "the guard asked for it" if reason.startswith("the guard asked for it") else reason
+    refreshed = Deed(sentence(because(words, why)), "main")
     return [refreshed, Deed(sentence(f"gate: {gate}"), "minor")] if gate else [refreshed]
 
 
-def _rollback_deed(event: EventRow, said: str) -> list[Deed]:
-    lost = lines.undone(event.fields)
-    words = f"Rolled back to {lines.goal(event.fields.get('to'))}" + (f", {lost}" if lost else "")
-    return [Deed(_unless_said(words, event.fields.get("reason"), said), "alarm")]
+def _rollback_deed(event: EventRow, verdict: str) -> list[Deed]:
+    return [Deed(_unless_said(f"Rolled back {back_to(event.fields)}", event.fields.get("reason"), verdict), "alarm")]
 
 
-def _advice_deed(event: EventRow, said: str) -> list[Deed]:
-    words = f"Advice only: the guard {lines.advised(event.fields)}"
-    return [Deed(_unless_said(words, event.fields.get("reason"), said), "main")]
+def _advice_deed(event: EventRow, verdict: str) -> list[Deed]:
+    words = f"Advice only: the guard {advised(event.fields)}"
+    return [Deed(_unless_said(words, event.fields.get("reason"), verdict), "main")]
 
 
-def _stopped_deed(event: EventRow, said: str) -> list[Deed]:
-    reason = lines.text(event.fields.get("reason"))
-    short = reason.removesuffix(said).rstrip(" :") if said else reason
-    return [Deed(sentence(lines.because("Stopped, and asks", short)), "alarm")]
+def _stopped_deed(event: EventRow, verdict: str) -> list[Deed]:
+    reason = one_line(event.fields.get("reason"))
+    short = reason.removesuffix(verdict).rstrip(" :") if verdict else reason
+    return [Deed(sentence(because("Stopped, and asks", short)), "alarm")]
 
 
 _DEEDS: dict[str, Callable[[EventRow, str], list[Deed]]] = {
     "refresh": _refresh_deed,
-    "averaged": lambda event, said: [Deed(sentence(lines.averaged(event.fields)), "main")],
-    "choice": lambda event, said: [Deed(sentence(lines.chosen(event.fields)), "main")],
-    "audit": lambda event, said: [],
+    "averaged": lambda event, verdict: [Deed(sentence(averaged(event.fields)), "main")],
+    "choice": lambda event, verdict: [Deed(sentence(chosen(event.fields)), "main")],
+    "audit": lambda event, verdict: [],
     "verdict": _verdict_deed,
-    "action": lambda event, said: [Deed(sentence(lines.done(event.fields)), "main")],
+    "action": lambda event, verdict: [Deed(sentence(done(event.fields)), "main")],
     "advice": _advice_deed,
     "rollback": _rollback_deed,
     "stopped": _stopped_deed,

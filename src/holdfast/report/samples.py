@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.charts.axes import format_value
 from holdfast.report.data import RunData, SampleRow
 from holdfast.report.undone import undone
-from holdfast.text import clip
+from holdfast.text import clip, format_value
 
 MOST_PROMPTS = 24
 MOST_MOMENTS = 16

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from holdfast.charts.axes import format_setting, format_value
-from holdfast.guard import lines
+from holdfast.events.sentences import Rate
 from holdfast.report.data import RunData
-from holdfast.report.events import is_refused, joined_version, refresh_events, refused_events
+from holdfast.report.refreshes import joined_version, refresh_events, refused_events
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.undone import Curve, kept_curve, kept_gold, undone
-from holdfast.text import counted
+from holdfast.text import counted, format_setting, format_value, percent
 
 
 @dataclass(frozen=True)
@@ -162,13 +161,13 @@ def _guard_tiles(guard: Summary | None) -> list[Tile | None]:
     ]
 
 
-def _people_tile(label: str, rate: lines.Rate | None) -> Tile | None:
+def _people_tile(label: str, rate: Rate | None) -> Tile | None:
     if rate is None:
         return None
     pairs = "" if rate.pairs is None else f" in {counted(rate.pairs, 'pair')}"
-    notes = [f"{lines.interval(rate)}{pairs}".strip()]
-    notes += [] if rate.claimed is None else [f"ensemble claims {lines.share(rate.claimed)}"]
-    return Tile(label, lines.share(rate.rate), "; ".join(note for note in notes if note))
+    notes = [f"{rate.interval}{pairs}".strip()]
+    notes += [] if rate.claimed is None else [f"ensemble claims {percent(rate.claimed)}"]
+    return Tile(label, percent(rate.rate), "; ".join(note for note in notes if note))
 
 
 def _steps_tile(run: RunData) -> Tile | None:
@@ -215,7 +214,7 @@ def _refresh_tile(run: RunData) -> Tile | None:
 
 
 def _accuracy_tile(run: RunData) -> Tile | None:
-    rows = [(event.number("holdout_accuracy"), event) for event in run.events if not is_refused(event)]
+    rows = [(event.number("holdout_accuracy"), event) for event in run.events if not event.refused]
     known = [(value, event) for value, event in rows if value is not None]
     if not known:
         return None

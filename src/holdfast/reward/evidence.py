@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
+from holdfast.statistics import binomial_tail
+
 
 @dataclass(frozen=True)
-class Judged:
+class Stance:
     """A labelled comparison, and what a member thought of it that had not learnt from it.
 
     `round` is the policy generation and `share` the share of people for the first side. `old` and `new` are the
@@ -43,22 +44,8 @@ class Check:
     words: str
 
 
-def normal_quantile(level: float) -> float:
-    """z with P(Z > z) = level."""
-    return NormalDist().inv_cdf(1.0 - level)
-
-
-def binomial_tail(k: int, n: int, p: float) -> float:
-    """P(X >= k) of n draws with probability p, exactly; by the normal law beyond a thousand draws."""
-    if k <= 0:
-        return 1.0
-    if n > 1000:
-        return 1.0 - NormalDist(n * p, math.sqrt(n * p * (1.0 - p))).cdf(k - 0.5)
-    return min(1.0, sum(math.comb(n, i) * p**i * (1.0 - p) ** (n - i) for i in range(k, n + 1)))
-
-
 @dataclass(frozen=True)
-class Change:
+class AccuracyChange:
     """What accuracy a candidate lost (below 0: gained) on the same labels, and how sure that is.
 
     `worse` and `better` are the one-sided p-values of McNemar's exact test: the pairs on which the two differ are a
@@ -72,15 +59,15 @@ class Change:
     better: float
 
 
-def accuracy_change(judged: Sequence[Judged]) -> Change:
+def accuracy_change(opinions: Sequence[Stance]) -> AccuracyChange:
     """The paired change of accuracy; ties tell nothing and are left out."""
-    clear = [j for j in judged if j.new is not None and j.share != 0.5]
+    clear = [j for j in opinions if j.new is not None and j.share != 0.5]
     lost = sum(_right(j.old, j.share) > _right(j.new or 0.0, j.share) for j in clear)
     won = sum(_right(j.old, j.share) < _right(j.new or 0.0, j.share) for j in clear)
     n = max(1, len(clear))
     # One pair is added to each kind: a few labels on which nothing happened prove nothing.
     error = math.sqrt((lost + won + 2) / (n + 2) / n)
-    return Change(
+    return AccuracyChange(
         pairs=len(clear),
         loss=(lost - won) / n,
         error=error,
@@ -93,7 +80,7 @@ def _right(margin: float, share: float) -> bool:
     return (margin > 0) == (share > 0.5)
 
 
-def gain(judged: Sequence[Judged]) -> tuple[float, float] | None:
+def gain(opinions: Sequence[Stance]) -> tuple[float, float] | None:
     """By how much the candidate's opinions are more in step with people than the old ones, and the error of that.
 
         mean over labels of y (m_new / rms m_new - m_old / rms m_old),   y = 2 share - 1
@@ -101,7 +88,7 @@ def gain(judged: Sequence[Judged]) -> tuple[float, float] | None:
     Firm opinions count for more than hesitant ones, which shows twice what accuracy shows; how firm they are on the
     whole counts for nothing. None without two labels that the candidate has not learnt from.
     """
-    seen = [j for j in judged if j.new is not None]
+    seen = [j for j in opinions if j.new is not None]
     old_P, new_P = (torch.tensor(m, dtype=torch.float64) for m in ([j.old for j in seen], [j.new for j in seen]))
     y_P = torch.tensor([2 * j.share - 1 for j in seen], dtype=torch.float64)
     if len(seen) < 2:
@@ -111,9 +98,9 @@ def gain(judged: Sequence[Judged]) -> tuple[float, float] | None:
     return mean, max(error, 1e-9)
 
 
-def columns(judged: Sequence[Judged]) -> tuple[Tensor, Tensor, Tensor]:
+def columns(opinions: Sequence[Stance]) -> tuple[Tensor, Tensor, Tensor]:
     """Claims of the version in use and of the candidate, and people's shares, where neither has learnt."""
-    seen = [j for j in judged if j.new is not None]
+    seen = [j for j in opinions if j.new is not None]
     margins = [torch.tensor(values, dtype=torch.float64) for values in ([j.old for j in seen], [j.new for j in seen])]
     share_P = torch.tensor([j.share for j in seen], dtype=torch.float64)
     return torch.sigmoid(margins[0]), torch.sigmoid(margins[1]), share_P

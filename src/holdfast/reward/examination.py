@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.evidence import Judged
+from holdfast.reward.evidence import Stance
 from holdfast.reward.replay import fold_of
 from holdfast.reward.training import unseen_by
 
 
 @dataclass(frozen=True)
-class Question:
+class Enquiry:
     """A labelled comparison, the member that is asked about it, and whether the candidate may be asked as well."""
 
     pair: Pair
@@ -27,35 +27,35 @@ class Question:
     unseen: bool
 
 
-def about_held_out(pairs: Sequence[Pair], members: int, fresh: bool) -> list[Question]:
+def about_held_out(pairs: Sequence[Pair], members: int, fresh: bool) -> list[Enquiry]:
     """Questions about labels that nobody learns from."""
-    return [Question(p, fold_of(p.key) % members, fresh, True) for p in pairs]
+    return [Enquiry(p, fold_of(p.key) % members, fresh, True) for p in pairs]
 
 
-def about_trained(pairs: Sequence[Pair], members: int, bootstrap: str, fresh: bool) -> list[Question]:
+def about_trained(pairs: Sequence[Pair], members: int, bootstrap: str, fresh: bool) -> list[Enquiry]:
     """Questions about labels that members learn from; of those that are not new only to one who never does."""
-    found = []
+    enquiries = []
     for pair in pairs:
         member = unseen_by(pair.key, members, bootstrap)
         if member is not None:
-            found.append(Question(pair, member, fresh, True))
+            enquiries.append(Enquiry(pair, member, fresh, True))
         elif fresh:
-            found.append(Question(pair, fold_of(pair.key) % members, True, False))
-    return found
+            enquiries.append(Enquiry(pair, fold_of(pair.key) % members, True, False))
+    return enquiries
 
 
-def log_odds(ensemble: Ensemble, questions: Sequence[Question]) -> list[float]:
+def log_odds(ensemble: Ensemble, questions: Sequence[Enquiry]) -> list[float]:
     """Each asked member's log-odds that people prefer the first side."""
     if not questions:
         return []
     return ensemble.opinion_margins([q.pair for q in questions], [q.member for q in questions]).tolist()
 
 
-def judged(questions: Sequence[Question], old: Sequence[float], new: Sequence[float]) -> list[Judged]:
+def opinions(questions: Sequence[Enquiry], old: Sequence[float], new: Sequence[float]) -> list[Stance]:
     """What both versions said; `new` has the candidate's answers to the questions it could be asked, in order."""
     answers = iter(new)
     return [
-        Judged(
+        Stance(
             round=q.pair.round,
             share=q.pair.share_a,
             old=before,

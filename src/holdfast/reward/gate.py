@@ -41,19 +41,19 @@ import torch
 from holdfast.algorithms.calibration import brier, ece
 from holdfast.config.schema import GateConfig
 from holdfast.reward.evidence import (
-    Change,
+    AccuracyChange,
     Check,
-    Judged,
+    Stance,
     accuracy_change,
     columns,
     ece_resampled,
     gain,
     mean_and_error,
-    normal_quantile,
     resamples,
 )
 from holdfast.reward.labelcheck import FEWEST_FRESH, NONE, check_labels
 from holdfast.reward.repeats import Repeats
+from holdfast.statistics import normal_quantile
 
 # Shares of the error level.
 FOR_LABELS, FOR_EARLIER, FOR_EACH, FOR_BRIER, FOR_ECE = 0.5, 0.15, 0.1, 0.05, 0.05
@@ -96,16 +96,16 @@ class Quality:
     earlier: Figures | None = None
 
 
-def decide(judged: Sequence[Judged], config: GateConfig, repeats: Repeats = NONE) -> Decision:
+def decision_on(opinions: Sequence[Stance], config: GateConfig, repeats: Repeats = NONE) -> Decision:
     """Accept the candidate or not."""
-    fresh, earlier = [j for j in judged if j.fresh], [j for j in judged if not j.fresh]
+    fresh, earlier = [j for j in opinions if j.fresh], [j for j in opinions if not j.fresh]
     labels = check_labels(fresh, earlier, FOR_LABELS * config.level, repeats)
     checks = [
         *labels,
         _no_loss("earlier", accuracy_change(earlier), "all earlier generations", FOR_EARLIER * config.level, config),
         *_each_generation(earlier, config),
         _newest(fresh, max(0.0, labels[0].value), config),
-        *_calibration(judged, config),
+        *_calibration(opinions, config),
     ]
     # Agreement is weighed against the gain on the newest labels; it refuses nothing by itself.
     failed = [check for check in checks if not check.passed and check is not labels[0]]
@@ -115,18 +115,18 @@ def decide(judged: Sequence[Judged], config: GateConfig, repeats: Repeats = NONE
     return Decision(False, "; ".join(check.words for check in failed), tuple(checks))
 
 
-def quality(judged: Sequence[Judged]) -> tuple[Quality, Quality]:
+def quality(opinions: Sequence[Stance]) -> tuple[Quality, Quality]:
     """The version in use and the candidate, on the same labels."""
-    fresh, earlier = [j for j in judged if j.fresh], [j for j in judged if not j.fresh]
+    fresh, earlier = [j for j in opinions if j.fresh], [j for j in opinions if not j.fresh]
     old, new = (Quality(_figures(fresh, side), _figures(earlier, side)) for side in (0, 1))
     return old, new
 
 
-def pooled(judged: Sequence[Judged], enough: int = ENOUGH) -> list[list[Judged]]:
+def pooled(opinions: Sequence[Stance], enough: int = ENOUGH) -> list[list[Stance]]:
     """Generations from the oldest to the newest, each with neighbours until there are enough labels."""
-    groups: list[list[Judged]] = []
-    for number in sorted({j.round for j in judged}):
-        generation = [j for j in judged if j.round == number]
+    groups: list[list[Stance]] = []
+    for number in sorted({j.round for j in opinions}):
+        generation = [j for j in opinions if j.round == number]
         if groups and len(groups[-1]) < enough:
             groups[-1] += generation
         else:
@@ -137,7 +137,7 @@ def pooled(judged: Sequence[Judged], enough: int = ENOUGH) -> list[list[Judged]]
     return groups
 
 
-def _no_loss(name: str, change: Change, where: str, level: float, config: GateConfig) -> Check:
+def _no_loss(name: str, change: AccuracyChange, where: str, level: float, config: GateConfig) -> Check:
     """Passed unless shown worse, and also then if shown to be within the tolerance."""
     most = change.loss + normal_quantile(config.level) * change.error
     passed = change.worse >= level or most <= config.tolerance
@@ -145,26 +145,26 @@ def _no_loss(name: str, change: Change, where: str, level: float, config: GateCo
     return Check(name, passed, change.loss, config.tolerance, words)
 
 
-def _each_generation(earlier: Sequence[Judged], config: GateConfig) -> list[Check]:
+def _each_generation(earlier: Sequence[Stance], config: GateConfig) -> list[Check]:
     groups = pooled([j for j in earlier if j.new is not None and j.share != 0.5])
     if len(groups) < 2:
         return []
-    found = []
+    checks = []
     for group in groups:
         first, last = group[0].round, max(j.round for j in group)
         where = f"labels of round {first}" if first == last else f"labels of rounds {first} to {last}"
         level = FOR_EACH * config.level / len(groups)
-        found.append(_no_loss(f"earlier/round-{first:04d}", accuracy_change(group), where, level, config))
-    return found
+        checks.append(_no_loss(f"earlier/round-{first:04d}", accuracy_change(group), where, level, config))
+    return checks
 
 
-def _newest(fresh: Sequence[Judged], doubt: float, config: GateConfig) -> Check:
+def _newest(fresh: Sequence[Stance], doubt: float, config: GateConfig) -> Check:
     """The gain on the newest labels against the doubt about them, in standard errors."""
     limit = -SHORT * normal_quantile(config.level)
-    change, found = accuracy_change(fresh), gain(fresh)
-    if found is None or change.pairs < FEWEST_FRESH:
+    change, gain_and_error = accuracy_change(fresh), gain(fresh)
+    if gain_and_error is None or change.pairs < FEWEST_FRESH:
         return Check("newest", True, 0.0, limit, f"too few new labels ({change.pairs}) to compare the versions on")
-    gained = found[0] / found[1]
+    gained = gain_and_error[0] / gain_and_error[1]
     passed = gained - doubt >= limit or gained >= normal_quantile(BEYOND_DOUBT * config.level)
     words = (
         f"{-change.loss:+.1%} accuracy on the newest labels ({change.pairs}), a gain of {gained:+.1f} standard errors "
@@ -173,8 +173,8 @@ def _newest(fresh: Sequence[Judged], doubt: float, config: GateConfig) -> Check:
     return Check("newest", passed, gained - doubt, limit, words)
 
 
-def _calibration(judged: Sequence[Judged], config: GateConfig) -> list[Check]:
-    old_P, new_P, share_P = columns(judged)
+def _calibration(opinions: Sequence[Stance], config: GateConfig) -> list[Check]:
+    old_P, new_P, share_P = columns(opinions)
     if len(share_P) < 2:
         return []
     # How much worse the candidate's claims are, label by label.
@@ -198,8 +198,8 @@ def _calibration(judged: Sequence[Judged], config: GateConfig) -> list[Check]:
     ]  # fmt: skip
 
 
-def _figures(judged: Sequence[Judged], side: int) -> Figures | None:
-    *claims, share_P = columns(judged)
+def _figures(opinions: Sequence[Stance], side: int) -> Figures | None:
+    *claims, share_P = columns(opinions)
     clear_P = share_P != 0.5
     if not bool(clear_P.any()):
         return None

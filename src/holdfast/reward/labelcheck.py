@@ -31,8 +31,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from holdfast.reward.evidence import Check, Judged, binomial_tail, logistic, normal_quantile
+from holdfast.reward.evidence import Check, Stance, logistic
 from holdfast.reward.repeats import Repeats
+from holdfast.statistics import binomial_tail, normal_quantile
 
 # Fewer labels than these on one side, and nothing is compared.
 FEWEST_FRESH = 20
@@ -55,13 +56,13 @@ Columns = tuple[Tensor, Tensor]
 
 
 def check_labels(
-    fresh: Sequence[Judged], earlier: Sequence[Judged], level: float, repeats: Repeats = NONE
+    fresh: Sequence[Stance], earlier: Sequence[Stance], level: float, repeats: Repeats = NONE
 ) -> list[Check]:
     """Agreement at the given error level, position, length; `fresh` are the new labels."""
     return [agreement(fresh, earlier, level, repeats), position(fresh), length(fresh, earlier)]
 
 
-def agreement(fresh: Sequence[Judged], earlier: Sequence[Judged], level: float, repeats: Repeats = NONE) -> Check:
+def agreement(fresh: Sequence[Stance], earlier: Sequence[Stance], level: float, repeats: Repeats = NONE) -> Check:
     """Whether the new labels follow members' opinions as the earlier ones do, and people answer as they did."""
     name = "labels/agreement"
     limit = normal_quantile(level)
@@ -69,12 +70,12 @@ def agreement(fresh: Sequence[Judged], earlier: Sequence[Judged], level: float, 
     if len(fresh) < FEWEST_FRESH or len(before_known) < FEWEST_EARLIER:
         return Check(name, True, 0.0, limit, "too few labels to compare the new ones with earlier ones")
     by_old = _columns(earlier, "old")
-    found = [flips([(_columns(fresh, "old"), by_old)], repeats)]
+    estimates = [flips([(_columns(fresh, "old"), by_old)], repeats)]
     if now_known:
         rest = [j for j in fresh if j.new is None]
         by_new = (_columns(now_known, "new"), _columns(before_known, "new"))
-        found.append(flips([by_new, (_columns(rest, "old"), by_old)], repeats))
-    share, error = min(found, key=lambda f: (f[0] - STALE) / f[1])
+        estimates.append(flips([by_new, (_columns(rest, "old"), by_old)], repeats))
+    share, error = min(estimates, key=lambda f: (f[0] - STALE) / f[1])
     z = (share - STALE) / error
     words = (
         f"beside earlier labels the new ones follow the members' opinions as if {max(0.0, share):.0%} of them "
@@ -113,7 +114,7 @@ def flips(groups: Sequence[tuple[Columns, Columns]], repeats: Repeats = NONE) ->
     return missing / weight, max(math.sqrt(noise + from_slopes**2) / weight, 1e-9)
 
 
-def position(fresh: Sequence[Judged]) -> Check:
+def position(fresh: Sequence[Stance]) -> Check:
     """Whether the side shown first was chosen about as often as the other."""
     first, second = (sum(j.share > 0.5 for j in fresh), sum(j.share < 0.5 for j in fresh))
     count = max(1, first + second)
@@ -123,13 +124,13 @@ def position(fresh: Sequence[Judged]) -> Check:
     return Check("labels/position", p >= RARE, share, 0.5 + SIDE, words)
 
 
-def length(fresh: Sequence[Judged], earlier: Sequence[Judged]) -> Check:
+def length(fresh: Sequence[Stance], earlier: Sequence[Stance]) -> Check:
     """Whether people have come to like length as such."""
     name, limit = "labels/length", normal_quantile(RARE)
     if len(fresh) < FEWEST_FRESH or len(earlier) < FEWEST_EARLIER:
         return Check(name, True, 0.0, limit, "too few labels to compare tastes")
     unit = max(1.0, float(torch.tensor([float(j.longer) for j in earlier], dtype=torch.float64).std()))
-    rises = [_rise(fresh, earlier, unit, given) for given in (False, True)]
+    rises = [_rise(fresh, earlier, unit, beside_opinion) for beside_opinion in (False, True)]
     z = min((rise - TASTE) / error for rise, error in rises)
     words = (
         f"{unit:.0f} tokens more add {rises[1][0]:+.2f} to the log-odds of being chosen, compared with earlier labels, "
@@ -138,18 +139,18 @@ def length(fresh: Sequence[Judged], earlier: Sequence[Judged]) -> Check:
     return Check(name, z <= limit, z, limit, words)
 
 
-def _rise(fresh: Sequence[Judged], earlier: Sequence[Judged], unit: float, given: bool) -> tuple[float, float]:
-    """By how much the weight of length has risen, and the error of that; `given` the old version's opinion or not."""
+def _rise(fresh: Sequence[Stance], earlier: Sequence[Stance], unit: float, beside_opinion: bool) -> tuple[float, float]:
+    """By how much the weight of length has risen, beside the old version's opinion or by itself, and its error."""
     weights, variances = [], []
-    for some in (fresh, earlier):
-        features = [[j.longer / unit, j.old] if given else [j.longer / unit] for j in some]
-        share_P = torch.tensor([j.share for j in some], dtype=torch.float64)
+    for labels in (fresh, earlier):
+        features = [[j.longer / unit, j.old] if beside_opinion else [j.longer / unit] for j in labels]
+        share_P = torch.tensor([j.share for j in labels], dtype=torch.float64)
         weights_F, covariance_FF = logistic(torch.tensor(features, dtype=torch.float64), share_P, ridge=1.0)
         weights.append(float(weights_F[0]))
         variances.append(float(covariance_FF[0, 0]))
     return weights[0] - weights[1], math.sqrt(sum(variances))
 
 
-def _columns(judged: Sequence[Judged], side: str) -> Columns:
-    margins = [j.old if side == "old" else j.new for j in judged]
-    return torch.tensor(margins, dtype=torch.float64), torch.tensor([j.share for j in judged], dtype=torch.float64)
+def _columns(opinions: Sequence[Stance], side: str) -> Columns:
+    margins = [j.old if side == "old" else j.new for j in opinions]
+    return torch.tensor(margins, dtype=torch.float64), torch.tensor([j.share for j in opinions], dtype=torch.float64)

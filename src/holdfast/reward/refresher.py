@@ -23,8 +23,8 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams, generator
 from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, Tokens, Version, VersionStore, with_one_of
-from holdfast.reward.examination import Question, about_held_out, about_trained, judged, log_odds
-from holdfast.reward.gate import Decision, Quality, decide, quality
+from holdfast.reward.examination import Enquiry, about_held_out, about_trained, log_odds, opinions
+from holdfast.reward.gate import Decision, Quality, decision_on, quality
 from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, is_repeat, original_of, repeat_of, surest
 from holdfast.reward.replay import draw_replay, even_shares, holdout_place
 from holdfast.reward.training import Fit, FitSettings, ensemble_accuracy, fit_ensemble, members_leave_out, unseen_by
@@ -168,9 +168,9 @@ class Refreshing:
         old = log_odds(self.ensemble, questions)
         settings = FitSettings(self.config.epochs, self.config.lr, self.config.warmup_steps)
         fit = self._train(material, settings, streams["refresh"], Silent(), round)
-        evidence = judged(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
+        evidence = opinions(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
         repeats = self.repeats(round)
-        decision = decide(evidence, self.gate, repeats) if self.gate.use else Decision(True, "the gate is off")
+        decision = decision_on(evidence, self.gate, repeats) if self.gate.use else Decision(True, "the gate is off")
         self.versions.save(self.ensemble, refused=not decision.accept)
         outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
         was, now = quality(evidence)
@@ -286,7 +286,7 @@ class Refreshing:
         apart = (key for key in comparison_ids if unseen_by(key, members, kind) is not None)
         return list(islice(apart, most))
 
-    def _questions(self, material: Material) -> list[Question]:
+    def _questions(self, material: Material) -> list[Enquiry]:
         members, kind = len(self.ensemble.members), self.reward.bootstrap
         return [
             *about_held_out(material.earlier_held_out, members, fresh=False),
@@ -307,7 +307,7 @@ class Refreshing:
         return fit
 
     def _join(
-        self, before: Version, questions: Sequence[Question], old: Sequence[float], repeats: Repeats
+        self, before: Version, questions: Sequence[Enquiry], old: Sequence[float], repeats: Repeats
     ) -> int | None:
         """One member of the refused candidate, drawn by lot, takes its predecessor's place; None if it is refused too.
 
@@ -319,8 +319,8 @@ class Refreshing:
         self.ensemble.take(replace(candidate, number=candidate.number + 1, weights=weights))
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
         its = [replace(q, unseen=q.unseen and q.member == member) for q in questions]
-        evidence = judged(its, old, log_odds(self.ensemble, [q for q in its if q.unseen]))
-        accept = decide(evidence, self.gate, repeats).accept
+        evidence = opinions(its, old, log_odds(self.ensemble, [q for q in its if q.unseen]))
+        accept = decision_on(evidence, self.gate, repeats).accept
         self.versions.save(self.ensemble, refused=not accept)
         return member if accept else None
 

@@ -51,8 +51,8 @@ def original_of(comparison_id: str) -> str:
 
 def asked_by(comparison_id: str, key: str) -> bool:
     """Whether the run with this key asked it, as a comparison of its own or again."""
-    first, again, told = comparison_id.rpartition(_AGAIN)
-    other = told.partition("-")[2] if again else ""
+    first, again, rest = comparison_id.rpartition(_AGAIN)
+    other = rest.partition("-")[2] if again else ""
     return key == (other or (first if again else comparison_id).rpartition("/")[0])
 
 

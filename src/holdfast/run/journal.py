@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from holdfast.guard.lines import event_line
+from holdfast.events import event_line
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
 

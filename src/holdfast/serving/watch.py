@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from holdfast.guard.baseline import Baseline, Deviation, Reading
-from holdfast.guard.reading import Recent, read_all
-from holdfast.guard.signal import Signal
+from holdfast.guard.signal import Recent, Signal, read_all
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
 from holdfast.guard.view import StepView

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from holdfast.config import Config
-from holdfast.guard.audit import wilson
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
@@ -27,6 +26,7 @@ from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import sample
 from holdfast.run.answers import sampling_of
 from holdfast.run.observer import Answer
+from holdfast.statistics import wilson
 from holdfast.worlds.protocol import Task
 
 # How true each answer is, by somebody who knows; the pipeline itself does not.

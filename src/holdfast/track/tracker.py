@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
+from holdfast.events import event_kind
 from holdfast.track.registry import metric
 from holdfast.track.sinks import JsonlFile, Sink
 
@@ -48,8 +49,9 @@ class Tracker:
             sink.log(step, round, finite)
 
     def event(self, step: int, round: int, kind: str, **fields: object) -> None:
-        """Write that something happened, with its evidence."""
-        self._events.append({"step": step, "round": round, "event": kind, "time": _now(), **_free(fields)})
+        """Write that something happened, with its evidence; an unknown kind, or wrong fields, are refused."""
+        event_kind(kind).check(fields)
+        self._events.append({"step": step, "round": round, "event": kind, "time": _now(), **fields})
 
     def sample(self, step: int, round: int, **fields: object) -> None:
         """Write an answer to one of the fixed prompts."""
@@ -66,7 +68,9 @@ class Tracker:
 
     def timing(self, step: int, round: int, **seconds: float) -> None:
         """Write how long the phases of a step took."""
-        self._timings.append({"step": step, "round": round, "time": _now(), **_free(seconds)})
+        if "time" in seconds:
+            raise ValueError("The field name 'time' is taken; call it something else.")
+        self._timings.append({"step": step, "round": round, "time": _now(), **seconds})
 
     def offsets(self) -> dict[str, int]:
         """Sizes of the files for a checkpoint to store; every row before them is on the disk."""
@@ -103,10 +107,3 @@ class Tracker:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _free(fields: Mapping[str, object]) -> Mapping[str, object]:
-    """The fields, unless one would overwrite what the row says of itself."""
-    if taken := sorted(fields.keys() & {"event", "time"}):
-        raise ValueError(f"The field name {taken[0]!r} is taken; call it something else.")
-    return fields

@@ -14,7 +14,7 @@ from holdfast.people.requests import Action, OwnerRequest
 from holdfast.people.weights import read_quality
 from holdfast.preferences.encoding import prompt_json
 from holdfast.report import rounds, words
-from holdfast.report.metrics import as_number
+from holdfast.text import as_number
 from holdfast.web.login import check_login
 from holdfast.web.security import Anyone, Labelling, Owning, Refused, TheSite, Watching
 

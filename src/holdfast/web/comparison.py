@@ -10,16 +10,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from holdfast.charts.axes import format_value
 from holdfast.charts.chart import line_chart
 from holdfast.charts.spec import ChartSpec, Series
 from holdfast.charts.style import PALETTE_SIZE
-from holdfast.guard.lines import rate_of, share
+from holdfast.events.sentences import rate_of
 from holdfast.report import rounds, words
 from holdfast.report.data import RunData
 from holdfast.report.panels import MAIN, MORE, MetricPanel, window
 from holdfast.report.tail import RunFollower
 from holdfast.report.undone import undone
+from holdfast.text import format_value, percent
 from holdfast.web.pages import page
 from holdfast.web.security import TheSite, Watching
 
@@ -111,7 +111,7 @@ def figures(runs: dict[str, RunData]) -> list[tuple[str, list[str]]]:
     found = [rounds.summary(run) for run in runs.values()]
     rows.append(("verdict", [one.verdict if one and one.verdict else "–" for one in found]))
     rows.append(("rollbacks", [str(one.rollbacks) if one else "–" for one in found]))
-    rates = [share(one.reference.rate) if one and one.reference else "–" for one in found]
+    rates = [percent(one.reference.rate) if one and one.reference else "–" for one in found]
     rows.append(("people prefer it to the reference", rates))
     rows.append(("steps", [f"{len(run.metrics):,}" for run in runs.values()]))
     for title, metric in (("proxy", "objective/scores"), ("KL to reference", "objective/kl"), ("beta", "control/beta")):

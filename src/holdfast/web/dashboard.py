@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, Response
 from holdfast.charts.chart import line_chart
 from holdfast.charts.spec import ChartSpec
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.report import events, rounds, words
+from holdfast.report import rounds, words
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.panels import narrow, panels
 from holdfast.reward.ensemble import VersionStore
@@ -62,8 +62,7 @@ class Moment:
 
 
 def moment_of(event: EventRow) -> Moment:
-    line = events.event_lines([event])[0]
-    return Moment(line.when, ON_TIME_LINE[event.kind], line.text, line.weight, _clock(event), answers_of(event))
+    return Moment(event.when, ON_TIME_LINE[event.kind], event.text, event.weight, _clock(event), answers_of(event))
 
 
 def _clock(event: EventRow) -> str:

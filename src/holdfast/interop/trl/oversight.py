@@ -18,9 +18,9 @@ import torch
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.control.kl import KLController
+from holdfast.events import event_line
 from holdfast.guard.auditor import Voices
 from holdfast.guard.host import Change, Good, view_of
-from holdfast.guard.lines import event_line
 from holdfast.guard.review import Outcome, Review, win_rate
 from holdfast.guard.view import StepView
 from holdfast.interop.trl.answers import Answers, Player, per_token

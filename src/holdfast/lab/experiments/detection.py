@@ -9,10 +9,11 @@ from statistics import median
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.config.schema import AuditConfig
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
+from holdfast.lab.fall import SOON, fallen, onset
 from holdfast.lab.poll import pairs_needed
 from holdfast.lab.scenarios import BARE, FLAW_SCENARIOS, NO_KL
-from holdfast.lab.statistics import SOON, fallen, onset, share
 from holdfast.lab.trial import Trial
+from holdfast.statistics import share_of
 
 # Pairs that a whole run may ask about by default. A fall that takes more to be seen, in pairs as they come, is hidden.
 MOST_PAIRS = AuditConfig().budget
@@ -39,7 +40,7 @@ def summary(runs: list[Result]) -> Result:
         "before_the_onset": sum(delay < 0 for delay in delays),
         "never_called": sum(run["called"] is None for run in judged),
         "median_delay": median(delays) if delays else None,
-        "soon": asdict(share(len(soon), len(judged))),
+        "soon": asdict(share_of(len(soon), len(judged))),
         "late": len(late),
         "late_and_hidden": sum(run["hidden"] is True for run in late),
         "late_and_unknown": sum(run["hidden"] is None for run in late),

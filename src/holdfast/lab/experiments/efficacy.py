@@ -7,9 +7,10 @@ from statistics import fmean
 
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Experiment, Result, Results, Table, costs, interval, mean_heldout, number, side
+from holdfast.lab.fall import kept_its_peak
 from holdfast.lab.scenarios import AGAIN_ARM, BARE_ARM, FLAW_SCENARIOS, GUARDED_ARM, TUNED_ARM
-from holdfast.lab.statistics import bootstrap, kept_its_peak, share
 from holdfast.lab.trial import Trial
+from holdfast.statistics import bootstrap, share_of
 
 SHOWN = ("bare", "tuned", "guarded")
 
@@ -34,8 +35,8 @@ def analyse(results: Results) -> Result:
     kept = [bool(pair["kept_peak"]) for pair in pairs]
     return {
         "pairs": pairs,
-        "reaches_best": asdict(share(sum(reached), len(reached))),
-        "kept_peak": asdict(share(sum(kept), len(kept))),
+        "reaches_best": asdict(share_of(sum(reached), len(reached))),
+        "kept_peak": asdict(share_of(sum(kept), len(kept))),
         "differences": {name: asdict(bootstrap(values)) for name, values in against.items() if values},
         "arms": {
             scenario: {arm: arm_of(results.of(scenario, arm)) for arm in results.arms} for scenario in results.scenarios

@@ -7,9 +7,10 @@ from statistics import fmean
 
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
+from holdfast.lab.fall import LEAST_RISE, SOON, fallen, onset
 from holdfast.lab.scenarios import PLAIN
-from holdfast.lab.statistics import LEAST_RISE, SOON, fallen, onset, share
 from holdfast.lab.trial import Trial, by_round
+from holdfast.statistics import share_of
 
 # Each round is judged for itself; a mean at the end would hide that the last ones had fallen.
 WATCHED = ("guard.mode=advise", "run.average=1")
@@ -64,7 +65,7 @@ def analyse(results: Results) -> Result:
 
 
 def called_share(runs: list[Result]) -> Result:
-    return asdict(share(sum(run["called"] is not None for run in runs), len(runs)))
+    return asdict(share_of(sum(run["called"] is not None for run in runs), len(runs)))
 
 
 def counts(runs: list[Result]) -> Result:

@@ -11,7 +11,7 @@ from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number
 from holdfast.lab.mislabels import FROM_ROUND, HONEST, WAYS
 from holdfast.lab.scenarios import PLAIN
-from holdfast.lab.statistics import share
+from holdfast.statistics import share_of
 from holdfast.text import counted
 
 CLEAN = "clean"
@@ -37,9 +37,9 @@ def of_refreshes(refreshes: list[dict[str, Any]], arms: Iterable[str]) -> Result
     clean = [r for r in refreshes if r["labels"] == CLEAN]
     return {
         "refreshes": refreshes,
-        "harmful_accepted": asdict(share(sum(r["accepted"] for r in harmful), len(harmful))),
-        "harmful_runs": asdict(share(len(runs_of(r for r in harmful if r["accepted"])), len(runs_of(harmful)))),
-        "clean_accepted": asdict(share(sum(r["accepted"] for r in clean), len(clean))),
+        "harmful_accepted": asdict(share_of(sum(r["accepted"] for r in harmful), len(harmful))),
+        "harmful_runs": asdict(share_of(len(runs_of(r for r in harmful if r["accepted"])), len(runs_of(harmful)))),
+        "clean_accepted": asdict(share_of(sum(r["accepted"] for r in clean), len(clean))),
         "kinds": {kind: kind_of([r for r in refreshes if r["labels"] == kind]) for kind in arms},
     }
 

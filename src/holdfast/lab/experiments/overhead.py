@@ -7,8 +7,8 @@ from dataclasses import asdict
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number
 from holdfast.lab.scenarios import PLAIN
-from holdfast.lab.statistics import bootstrap
 from holdfast.lab.trial import Trial
+from holdfast.statistics import bootstrap
 from holdfast.text import counted
 
 

@@ -14,8 +14,8 @@ from holdfast.charts.chart import ChartSpec, Series
 from holdfast.config import Config
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, mean_heldout, side
 from holdfast.lab.scenarios import PLAIN, STANDS_STILL, planted
-from holdfast.lab.statistics import bootstrap
 from holdfast.lab.trial import Trial
+from holdfast.statistics import bootstrap
 
 DEFAULT, IGNORED = "default", "audit ignored"
 UNGUARDED = "guard.mode=off"

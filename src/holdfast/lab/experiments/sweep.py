@@ -9,10 +9,11 @@ from statistics import fmean
 
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number, side
+from holdfast.lab.fall import kept_its_peak
 from holdfast.lab.scenarios import PLAIN, planted
-from holdfast.lab.statistics import bootstrap, chance_of_best, kept_its_peak
 from holdfast.lab.trial import Trial
-from holdfast.report.rounds import sentence
+from holdfast.statistics import bootstrap, chance_of_best
+from holdfast.text import sentence
 
 PREFIX = "sweep-"
 # Below this share of the best value's rise a value keeps runs from improving.

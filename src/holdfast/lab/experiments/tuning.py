@@ -7,7 +7,7 @@ from dataclasses import asdict
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval
 from holdfast.lab.scenarios import FLAW_SCENARIOS, STANDS_STILL
-from holdfast.lab.statistics import bootstrap, chance_of_best
+from holdfast.statistics import bootstrap, chance_of_best
 
 AGGREGATIONS = ("mean", "worst", "uncertainty")
 BETAS = (0.1, 0.2, 0.4, 0.8)

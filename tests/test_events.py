@@ -1,22 +1,79 @@
-"""What the guard says in a terminal."""
+"""One registry of events, one page generated from it, and what is said of them in a terminal."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import get_args
+
 import pytest
 
-from holdfast.guard.lines import Rate, event_line, goal, rate_of, round_line, undone
+from holdfast.errors import HoldfastError
+from holdfast.events import KINDS, event_kind, event_line, event_sentence, events_markdown, round_line, weight_of
+from holdfast.events.sentences import RUNGS, Rate, goal, rate_of, undone
+from holdfast.guard.ladder import Rung
+
+ROOT = Path(__file__).parents[1]
+SOURCE, PAGE = ROOT / "src" / "holdfast", ROOT / "docs" / "reference" / "events.md"
 
 AUDIT = {
     "reference_pairs": 24,
     "reference_wins": 16.5,
-    "reference_rate": 0.6875,
-    "reference_low": 0.48,
-    "reference_high": 0.83,
+    "reference_rate": {"value": 0.6875, "low": 0.48, "high": 0.83},
     "claimed_reference": 0.81,
     "anchor_pairs": 24,
-    "anchor_rate": 0.583,
+    "anchor_rate": {"value": 0.583},
     "claimed_anchor": 0.55,
 }
+
+
+# --- the registry -----------------------------------------------------------------------------------------------
+
+
+def test_every_kind_is_filled_in_and_fits_one_line() -> None:
+    for name, kind in KINDS.items():
+        assert name == kind.name
+        assert kind.meaning == kind.meaning.strip()
+        assert not kind.fields.keys() & kind.optional.keys()
+        assert not {*kind.fields, *kind.optional} & {"step", "round", "event", "time"}
+        # Nothing of it need be known to speak of it.
+        assert event_sentence(name, {}).endswith(".")
+        assert weight_of(name, {}) in ("main", "minor", "alarm")
+        event_line(name, 1, {})
+
+
+def test_an_unknown_kind_and_wrong_fields_are_refused_with_a_hint() -> None:
+    event_kind("kl_limit").check({"kl": 3, "limit": 2.5})
+    event_kind("rollback").check({"to": "round-0001", "step_from": 4, "step_to": 2, "reason": "", "by": "anna"})
+    with pytest.raises(HoldfastError, match=r"no event 'rolback'.*did you mean rollback\?"):
+        event_kind("rolback")
+    with pytest.raises(HoldfastError, match=r"add it to holdfast/events"):
+        event_kind("zzz")
+    with pytest.raises(HoldfastError, match=r"'kl_limit' has no field 'limits'; did you mean limit\?"):
+        event_kind("kl_limit").check({"kl": 3.0, "limits": 2.5})
+    with pytest.raises(HoldfastError, match=r"'kl_limit' lacks its field 'limit'"):
+        event_kind("kl_limit").check({"kl": 3.0})
+    with pytest.raises(HoldfastError, match=r"'kl_limit' holds 'much' in its field 'kl'"):
+        event_kind("kl_limit").check({"kl": "much", "limit": 2.5})
+
+
+def test_every_rung_of_the_ladder_has_its_words() -> None:
+    assert RUNGS.keys() == set(get_args(Rung))
+
+
+def test_every_kind_is_written_by_something() -> None:
+    """An event that nobody writes is a word that nobody says."""
+    sources = [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path.parent.name != "events"]
+    assert [name for name in KINDS if not any(re.search(rf'vent\(\s*(\d+, \d+, )?"{name}"', s) for s in sources)] == []
+
+
+def test_the_reference_page_is_the_generated_one() -> None:
+    assert PAGE.read_text(encoding="utf-8") == events_markdown(), (
+        "docs/reference/events.md is out of date: write events_markdown() to it."
+    )
+
+
+# --- a terminal -------------------------------------------------------------------------------------------------
 
 
 def test_a_round_is_one_line() -> None:
@@ -43,10 +100,13 @@ def test_a_watch_gives_its_reason() -> None:
         ({"labels_left": 0}, "round 1  healthy   no audit: no labels are left"),
         ({"labels_left": None}, "round 1  healthy   no audit: nobody answers"),
         ({"reference_pairs": 0, "reference_rate": None}, "round 1  healthy   no audit"),
-        ({"reference_wins": 1, "reference_pairs": 1}, "round 1  healthy   people 100% vs reference (1 pair)"),
-        ({"anchor_rate": 0.5}, "round 1  healthy   people 50% vs last good"),
-        ({"reference_rate": "much", "anchor_rate": True}, "round 1  healthy   no audit"),
-        ({"reference_rate": float("nan"), "claimed_reference": 0.5}, "round 1  healthy   no audit"),
+        (
+            {"reference_rate": {"value": 1}, "reference_pairs": 1},
+            "round 1  healthy   people 100% vs reference (1 pair)",
+        ),
+        ({"anchor_rate": {"value": 0.5}}, "round 1  healthy   people 50% vs last good"),
+        ({"reference_rate": "much", "anchor_rate": {"value": True}}, "round 1  healthy   no audit"),
+        ({"reference_rate": {"value": float("nan")}, "claimed_reference": 0.5}, "round 1  healthy   no audit"),
     ],
 )
 def test_what_is_not_known_is_left_out(audit: dict[str, object], expected: str) -> None:
@@ -57,11 +117,11 @@ def test_a_round_without_a_verdict_still_has_its_line() -> None:
     assert round_line(1, {}, {}) == "round 1  no verdict no audit"
 
 
-def test_an_interval_may_stand_with_its_rate_or_beside_it() -> None:
-    nested = {"reference_pairs": 24, "reference_rate": {"value": 0.6875, "low": 0.48, "high": 0.83}}
-    assert rate_of(nested, "reference") == Rate(0.6875, 0.48, 0.83, 24, None)
+def test_what_an_audit_says_of_people() -> None:
     assert rate_of(AUDIT, "reference") == Rate(0.6875, 0.48, 0.83, 24, 0.81)
     assert rate_of(AUDIT, "anchor") == Rate(0.583, None, None, 24, 0.55)
+    assert Rate(0.6875, 0.48, 0.83, 24, 0.81).interval == "48% to 83%"
+    assert Rate(0.583, None, None, 24, 0.55).interval == ""
 
 
 def test_a_claim_is_too_high_only_above_the_whole_interval() -> None:

@@ -1,0 +1,293 @@
+"""Every event there is: its kind, when it is written, its fields, and what is said of it. Any other is refused.
+
+Tracker.event -> EventKind.check -> events.jsonl -> event_sentence and weight_of (the report), event_line (a terminal)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import NoneType, UnionType
+from typing import Literal, get_args
+
+from holdfast.errors import HoldfastError
+from holdfast.events import sentences as say
+from holdfast.events.sentences import Fields
+from holdfast.text import because, one_line, sentence
+
+Weight = Literal["main", "minor", "alarm"]
+Type = type | UnionType
+NUMBER = int | float
+
+INDENT = " " * 9  # as wide as "round 3  "
+
+
+@dataclass(frozen=True)
+class EventKind:
+    """One kind of event, with the types of its fields; those in `optional` may be left out.
+
+    Without a sentence of its own it is shown by its name and fields; most have no line in a terminal.
+    """
+
+    name: str
+    meaning: str
+    fields: Mapping[str, Type]
+    sentence: Callable[[Fields], str] | None = None
+    weight: Weight = "main"
+    line: Callable[[str, Fields], str | None] | None = None
+    optional: Mapping[str, Type] = field(default_factory=dict)
+
+    def check(self, fields: Fields) -> None:
+        """Refuse a field that the kind does not have or that is of another type, and one that is missing."""
+        known = {**self.fields, **self.optional}
+        for name, value in fields.items():
+            if name not in known:
+                raise HoldfastError(f"The event {self.name!r} has no field {name!r}; {_hint(name, known)}")
+            if not isinstance(value, known[name]):
+                raise HoldfastError(f"The event {self.name!r} holds {value!r} in its field {name!r}; give another.")
+        for name in self.fields:
+            if name not in fields:
+                raise HoldfastError(f"The event {self.name!r} lacks its field {name!r}; give it.")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else "add it to holdfast/events.py."
+
+
+_REASON: Mapping[str, Type] = {"reason": str}
+_RUNG: Mapping[str, Type] = {"rung": str, "reason": str}
+_CHANGE: Mapping[str, Type] = {"before": object, "after": object}
+_VERSION: Mapping[str, Type] = {
+    "version": int, "labels": int, "loss": NUMBER, "train_accuracy": NUMBER, "holdout_accuracy": NUMBER | None,
+}  # fmt: skip
+_GATE: Mapping[str, Type] = {"accepted": bool, "in_use": int, "joined": int | None}
+_OPPONENTS = ("reference", "anchor", "pointed")
+_AUDIT: Mapping[str, Type] = {
+    "labels": int, "labels_left": int | None, "pairs": int, "accuracy": NUMBER | None, "ece": NUMBER | None,
+    "brier": NUMBER | None, "reliability": list, "gap_z": NUMBER, "gap_p": NUMBER,
+    **{f"{opponent}_pairs": int for opponent in _OPPONENTS}, **{f"{opponent}_wins": NUMBER for opponent in _OPPONENTS},
+    **{f"{opponent}_rate": dict | None for opponent in _OPPONENTS},
+    **{f"claimed_{opponent}": NUMBER | None for opponent in _OPPONENTS},
+    **{f"{opponent}_gap": dict | None for opponent in _OPPONENTS},
+}  # fmt: skip
+
+
+def _advice_line(at: str, fields: Fields) -> str:
+    # The reason is the verdict's and the same for every rung; the gravest one says it.
+    words = f"{at}advice: {say.advised(fields)}"
+    return because(words, fields.get("reason")) if fields.get("rung") in ("rollback", "stop") else words
+
+
+_KINDS = (
+    # Preparation
+    EventKind(
+        "sft_finished", "the reference has learnt from demonstrations", {"loss": NUMBER, "demonstrations": int},
+        say.sft_finished,
+    ),
+    EventKind(
+        "ensemble_trained", "the first version of the ensemble is there", _VERSION,
+        lambda fields: f"Reward ensemble{say.version(fields)} trained{say.fit(fields)}.",
+    ),
+    EventKind(
+        "baselines", "the signals have read the reference's answers; mean and standard deviation of each",
+        {"signals": dict},
+        lambda fields: "The signals have read the reference's answers.", "minor",
+    ),
+    # Labels
+    EventKind(
+        "labels_collected", "a round's comparisons have been answered, and some easy ones of before again",
+        {"comparisons": int, "labels": int, "repeats": int}, say.labels_collected, "minor",
+    ),
+    EventKind(
+        "labels_repeated", "some of the first comparisons were asked again, for the gate to compare with",
+        {"repeats": int}, say.labels_repeated, "minor",
+    ),
+    EventKind(
+        "waiting", "the run waits for people", {"purpose": str, "comparisons": int, "batch": str}, say.waiting, "minor",
+    ),
+    EventKind(
+        "waited", "people have answered, or the time was up",
+        {"purpose": str, "comparisons": int, "answered": int, "reason": str, "batch": str}, say.waited, "minor",
+    ),
+    EventKind(
+        "second_opinions_missing",
+        "the judge did not give the opinions that are only measured; the run goes on without",
+        {"comparisons": int, "reason": str},
+        say.with_reason(lambda fields: f"No second opinions of the judge on {say.count_of(fields, 'comparisons')}"),
+    ),
+    EventKind(
+        "label_quality", "what is known of labellers has changed: `labeller`, `weight` and `reasons` of each",
+        {"changed": list, "unreliable": str},
+        say.label_quality,
+    ),
+    # The ensemble
+    EventKind(
+        "refresh",
+        "a new version was trained; `in_use` is used from now on, `joined` is a refused one's member that was let in",
+        {**_REASON, **_VERSION, "trained_on": int, **_GATE, "gate_reason": str}, say.refresh,
+        line=lambda at, fields: f"{at}refresh {say.refused(fields)}" if say.is_refused("refresh", fields) else None,
+    ),
+    EventKind(
+        "gate", "a new version was tested; `before` and `after` are on labels that neither version learnt from",
+        {**_REASON, "version": int, **_GATE, "checks": list, "before": dict, "after": dict}, say.gate, "minor",
+    ),
+    EventKind(
+        "refresh_skipped", "a refresh was due, and there is nothing new to learn from", _REASON,
+        lambda fields: f"No refresh this time{say.in_brackets(fields)}.", "minor",
+    ),
+    # The guard
+    EventKind(
+        "audit",
+        "people have answered the round's fresh pairs; the anchor is the last good policy, and `labels_left` is null "
+        "where nobody answers",
+        _AUDIT, say.audit, "minor",
+    ),
+    EventKind(
+        "verdict", "a round is judged: healthy, watch or hacking", {"level": str, "sentence": str, "evidence": Mapping},
+        say.verdict,
+    ),
+    EventKind(
+        "choice", "in the last round people seemed to like the last good policy better, and were asked again",
+        {"labels": int, "labels_left": int | None, "back": bool, "sentence": str},
+        lambda fields: sentence(say.chosen(fields)), line=lambda at, fields: f"{at}{say.chosen(fields)}",
+    ),
+    EventKind(
+        "action", "the guard did something; `after` is read back from the live object",
+        {**_RUNG, "words": str, **_CHANGE, "changed": bool}, say.with_reason(say.done),
+        line=lambda at, fields: f"{INDENT}{say.done(fields)}",
+    ),
+    EventKind(
+        "advice", "the guard would have done something (`guard.mode = \"advise\"`)", _RUNG,
+        say.with_reason(lambda fields: f"Advice only: the guard {say.advised(fields)}"), line=_advice_line,
+    ),
+    EventKind("left_out", "the guard would have done something that this trainer cannot", _RUNG),
+    EventKind(
+        "rollback",
+        "the run went back to its last good checkpoint, or to the one that an owner chose (`by`); `undone` are all "
+        "steps that do not stand now, as stretches after the first number up to the second",
+        {"to": str, "step_from": int, "step_to": int, **_REASON}, say.rollback, "alarm",
+        lambda at, fields: because(f"{at}ROLLED BACK {say.back_to(fields)}", fields.get("reason")),
+        {"kl_undone": NUMBER, "undone": list, "ensemble_version": int, "by": str},
+    ),
+    EventKind(
+        "stopped", "the guard ended the run at its last good policy, and asks", _REASON,
+        say.with_reason(lambda fields: "Stopped by the guard at its last good policy"), "alarm",
+        lambda at, fields: because(f"{at}STOPPED at the last good policy", fields.get("reason")),
+    ),
+    EventKind(
+        "owner", "something that an owner asked for was carried out or refused",
+        {"action": str, "by": str, "words": str, "changed": bool}, say.with_reason(say.owner),
+        line=lambda at, fields: because(f"{at}{say.owner(fields)}", fields.get("reason")),
+        optional={**_CHANGE, **_REASON},
+    ),
+    # Steps and rounds
+    EventKind(
+        "kl_limit", "KL went over `kl.hard_limit`; the round ends", {"kl": NUMBER, "limit": NUMBER},
+        say.kl_limit, "alarm",
+    ),
+    EventKind("lr_decayed", "the policy has settled", {"lr": NUMBER}, say.lr_decayed, "alarm"),
+    EventKind(
+        "step_skipped", "a step was dropped, since a value was not a number", _REASON,
+        lambda fields: f"Step skipped{say.in_brackets(fields)}.", "alarm",
+    ),
+    EventKind(
+        "squeezing", "in DPO, the argmax rises while chosen answers fall",
+        {"sentence": str, "peak_step": int, "chosen_fall": NUMBER, "rejected_fall": NUMBER, "argmax_rise": NUMBER},
+        lambda fields: sentence(f"Squeezing: {one_line(fields.get('sentence'))}"), "alarm",
+    ),
+    EventKind("round_finished", "a round is over", {"kl": NUMBER, "kl_round": NUMBER}, weight="minor"),
+    EventKind(
+        "averaged",
+        "the last round's policy was replaced by a mean with those of the rounds before; its figures on a batch",
+        {"policies": int, "kl": NUMBER, "score": NUMBER, "length": NUMBER},
+        lambda fields: sentence(say.averaged(fields)), line=lambda at, fields: f"{at}{say.averaged(fields)}",
+    ),
+    EventKind(
+        "checkpoint_skipped", "a damaged checkpoint was passed over, or another took the place of the last good one",
+        _REASON,
+    ),
+    EventKind("resumed", "the run goes on from a checkpoint", {"checkpoint": str}),
+    EventKind("run_finished", "the run has done all its rounds", {}),
+)  # fmt: skip
+
+KINDS: dict[str, EventKind] = {kind.name: kind for kind in _KINDS}
+
+
+def event_kind(name: str) -> EventKind:
+    """Look a kind of event up; one that is not in the registry is refused."""
+    if name in KINDS:
+        return KINDS[name]
+    raise HoldfastError(f"There is no event {name!r} in the registry; {_hint(name, KINDS)}")
+
+
+def event_sentence(kind: str, fields: Fields) -> str:
+    """What the report says of an event."""
+    own = KINDS[kind].sentence if kind in KINDS else None
+    return own(fields) if own else f"{kind.replace('_', ' ').strip().capitalize()}{say.details(fields)}."
+
+
+def event_line(kind: str, round: int, fields: Fields) -> str | None:
+    """What is said of an event while a run goes on; None where nothing need be said."""
+    own = KINDS[kind].line if kind in KINDS else None
+    return None if own is None else own(_at(round), fields)
+
+
+def round_line(round: int, audit: Fields, verdict: Fields) -> str:
+    """A round as it ended. A watch gives its reason below; a hacking verdict leaves that to what is done about it."""
+    level = one_line(verdict.get("level")) or "no verdict"
+    line = f"{_at(round)}{level:<9} {say.people(audit)}".rstrip()
+    reason = one_line(verdict.get("sentence"))
+    return f"{line}\n{INDENT}{reason}" if level == "watch" and reason else line
+
+
+def _at(round: int) -> str:
+    return f"round {round:<2} "
+
+
+def weight_of(kind: str, fields: Fields) -> Weight:
+    """How much an event weighs among others."""
+    if kind == "verdict":
+        levels: dict[str, Weight] = {"healthy": "minor", "hacking": "alarm"}
+        return levels.get(one_line(fields.get("level")), "main")
+    if say.is_refused(kind, fields):
+        return "alarm"
+    return KINDS[kind].weight if kind in KINDS else "main"
+
+
+def events_markdown() -> str:
+    """The reference page of all events, docs/reference/events.md."""
+    lines = [
+        "# Events",
+        "",
+        "Everything that a run writes to `events.jsonl`, generated from `holdfast.events`.",
+        "",
+        "Every row has `step`, `round`, `event` (the kind) and `time` (UTC), and the fields of its kind. Those in",
+        "parentheses may be absent. `labels` counts all labels known at the time, `trained_on` the comparisons of the",
+        "replay mix; `holdout_accuracy` is null where no held-out comparison has a clear label.",
+        "",
+        "| kind | when it is written | fields |",
+        "|---|---|---|",
+    ]
+    for kind in KINDS.values():
+        fields = [f"`{name}` {_type_words(hint)}" for name, hint in kind.fields.items()]
+        fields += [f"(`{name}` {_type_words(hint)})" for name, hint in kind.optional.items()]
+        lines.append(f"| `{kind.name}` | {kind.meaning} | {', '.join(fields)} |")
+    return "\n".join(lines) + "\n"
+
+
+_TYPES = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    list: "list",
+    NoneType: "null",
+    object: "any",
+}
+
+
+def _type_words(hint: Type) -> str:
+    parts = get_args(hint) or (hint,)
+    return " or ".join(_TYPES.get(part, "object") for part in parts if not (part is int and float in parts))

@@ -1,0 +1,30 @@
+"""Which refreshes of a run count, and which were refused."""
+
+from holdfast.report.data import EventRow, RunData
+
+
+def refresh_events(run: RunData) -> list[EventRow]:
+    """The refreshes that the gate let through, one per ensemble version: a resumed run may have written one twice.
+
+    After a rollback versions may be numbered again, and then each counts.
+    """
+    by_version: dict[object, EventRow] = {}
+    rollbacks = 0
+    for index, event in enumerate(run.events):
+        rollbacks += event.kind == "rollback"
+        if event.kind == "refresh" and not event.refused:
+            version = event.number("version")
+            key: object = ("no version", index) if version is None else (version, rollbacks)
+            by_version.pop(key, None)
+            by_version[key] = event
+    return list(by_version.values())
+
+
+def joined_version(event: EventRow) -> float | None:
+    """The version that one member of this refused refresh made by joining the others; None where none did."""
+    return event.number("in_use") if event.refused and event.number("joined") is not None else None
+
+
+def refused_events(run: RunData) -> list[EventRow]:
+    """The refreshes that the gate refused."""
+    return [event for event in run.events if event.refused]
