@@ -1,6 +1,7 @@
 """What the store keeps and gives back, on SQLite and PostgreSQL alike."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
@@ -287,13 +288,31 @@ def test_what_is_asked_for_by_id_comes_in_order_of_id(store):
     assert store.answered([]) == set()
 
 
+def test_what_a_run_asked_in_a_round_is_known_by_its_purpose(store):
+    audit = replace(comparison("c", number=2), purpose="audit", run="ours")
+    again = replace(comparison("b", number=2), purpose="repeat", run="ours", repeats="c")
+    theirs = replace(comparison("a", number=2), purpose="audit", run="theirs")
+    store.add_comparisons([audit, again, theirs])
+    assert store.unlabelled() == [theirs, again, audit]
+    assert store.asked("ours", 2, ["audit", "repeat"], 9) == ["b", "c"]
+    assert store.asked("ours", 2, ["audit"], 9) == ["c"]
+    assert store.asked("ours", 1, ["audit"], 9) == []
+    assert (store.has_run("ours"), store.has_run("our")) == (True, False)
+    with pytest.raises(HoldfastError, match="already there with another"):
+        store.add_comparisons([replace(audit, purpose="training")])
+
+
 def test_first_answers_come_in_the_order_in_which_they_were_given(store, monkeypatch):
     store.add_comparisons([comparison("a", number=2), comparison("b", number=3)])
     store.add_labels([Label("b", "anna", A)])
     store.add_labels([Label("a", "ben", A), Label("b", "ben", A), Label("b", "anna", B)])
     everything = store.first_answers(0, store.watermark())
     # Anna's change of mind is not a first answer; Ben's to b is his first, and not the first there was.
-    assert [answer[1:] for answer in everything] == [("b", 3, True), ("a", 2, True), ("b", 3, False)]
+    assert [(x.comparison_id, x.round, x.opens) for x in everything] == [
+        ("b", 3, True),
+        ("a", 2, True),
+        ("b", 3, False),
+    ]
     monkeypatch.setattr(records, "PAGE", 2)
     first = store.first_answers(0, store.watermark())
     assert first == everything[:2]

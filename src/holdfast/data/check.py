@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.data.fingerprint import fingerprint, prompt_fingerprint
 from holdfast.data.formats import (
     ANSWERS,
     IMPORTED,
@@ -27,7 +28,6 @@ from holdfast.data.formats import (
 )
 from holdfast.data.problems import BadData, Findings, Problem
 from holdfast.data.rows import Row
-from holdfast.data.seen import Seen, fingerprint, prompt_fingerprint
 from holdfast.data.sources import scan
 from holdfast.data.splits import Lengths, Measure
 from holdfast.data.turns import doubts
@@ -83,8 +83,9 @@ class DataCheck:
         self._below = int(heldout_share * 2**64)
         self.findings = findings
         self._sources: list[str] = []
-        self._rows: dict[DataKind, Seen] = {}
-        self._heldout = Seen()
+        # By fingerprint, where something was first.
+        self._rows: dict[DataKind, dict[int, int]] = {}
+        self._heldout: dict[int, int] = {}
 
     def check(self, source: str, kind: DataKind | None = None, heldout: bool = False) -> Summary:
         """Go through one source; held-out ones have to come first."""
@@ -113,21 +114,21 @@ class DataCheck:
         return checked.summary
 
     def _start(self, source: str, kind: DataKind, heldout: bool) -> _SourceCheck:
-        rows = Seen() if heldout else self._rows.setdefault(kind, Seen())
+        rows = {} if heldout else self._rows.setdefault(kind, {})
         return _SourceCheck(self, kind, Summary(source, kind, heldout), len(self._sources) - 1, rows)
 
     def place(self, code: int) -> str:
-        """A place kept in a table, as FILE:LINE."""
+        """A place that was kept, as FILE:LINE."""
         return f"{self._sources[code >> _LINE_BITS]}:{code & (2**_LINE_BITS - 1)}"
 
 
 class _SourceCheck:
     """One source under way."""
 
-    def __init__(self, check: DataCheck, kind: DataKind, summary: Summary, number: int, rows: Seen) -> None:
+    def __init__(self, check: DataCheck, kind: DataKind, summary: Summary, number: int, rows: dict[int, int]) -> None:
         self._check, self._kind, self.summary, self._rows = check, kind, summary, rows
         self._first_place = number << _LINE_BITS
-        self._prompts = Seen()
+        self._prompts: set[int] = set()
         self._columns: set[str] = set(COLUMNS[kind])
         self._balance: dict[int, int] = {}  # unpaired answers: good less bad, for prompts where that is not 0
         self._pairs = 0
@@ -231,15 +232,16 @@ class _SourceCheck:
         if self._kind == "prompts":
             new = self._note_same(row, key, "the same prompt is at {}; it counts once")
         else:
-            new = self._prompts.setdefault(key, place) is None
+            new = key not in self._prompts
+            self._prompts.add(key)
         if new:
             self.summary.prompts += 1
             self.summary.heldout_prompts += key < self._check._below
 
     def _note_same(self, row: Row, key: int, text: str) -> bool:
         """Whether something is new; if not, say where it was."""
-        there = self._rows.setdefault(key, self._first_place + row.line)
-        if there is None:
+        if (there := self._rows.get(key)) is None:
+            self._rows[key] = self._first_place + row.line
             return True
         self.summary.duplicates += 1
         self._add(row, "duplicate", text.format(self._check.place(there)))

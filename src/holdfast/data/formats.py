@@ -226,7 +226,7 @@ def _comparison(row: Row, pair: Pair, same: dict[Any, Any]) -> tuple[Comparison,
     smaller_is_a = int(key[-1], 16) % 2 == 0
     chosen_is_a = (hashes["chosen"] < hashes["rejected"]) == smaller_is_a
     a, b = (chosen, rejected) if chosen_is_a else (rejected, chosen)
-    return Comparison(key, prompt, a, b, number), Choice.A if chosen_is_a else Choice.B
+    return Comparison(key, prompt, a, b, number, "imported"), Choice.A if chosen_is_a else Choice.B
 
 
 def _pair(row: Row) -> Pair:

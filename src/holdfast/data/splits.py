@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.config.schema import DataConfig
-from holdfast.data.seen import prompt_fingerprint
+from holdfast.data.fingerprint import prompt_fingerprint
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Demonstration, LabelledComparison
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, exists, func, select
 
+from holdfast.preferences.comparison import Purpose
 from holdfast.preferences.people_schema import queue, submissions
 
-LATE = 2  # the rank of what no run waits for any more, behind all others
+# Ranks: audits come first, and what no run waits for any more is behind all others.
+URGENT, USUAL, LATE = range(3)
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Batch:
     """What a run asked for together: how many comparisons, and how many of them are answered or left out."""
 
     name: str
-    purpose: str
+    purpose: Literal["audit", "training"]
     asked: int
     answered: int
     dropped: int
@@ -26,6 +29,11 @@ class Batch:
     @property
     def open(self) -> int:
         return self.asked - self.answered - self.dropped
+
+
+def asked_for(purposes: Iterable[Purpose]) -> Literal["audit", "training"]:
+    """What people are told that a batch is for; whether a pair is asked again, or why, is not for them to know."""
+    return "audit" if "audit" in purposes else "training"
 
 
 def unfinished(run: str) -> Any:
@@ -71,7 +79,7 @@ def _batch(name: str, rows: list[Any]) -> Batch:
 
     return Batch(
         name=name,
-        purpose=rows[0].purpose,
+        purpose=asked_for(row.purpose for row in rows),
         asked=counted(lambda row: True),
         answered=counted(lambda row: row.answered or row.state == "done"),
         dropped=counted(lambda row: row.state == "dropped" and not row.answered),

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, distinct, exists, func, insert, select
 from holdfast.errors import HoldfastError
 from holdfast.parallel.garbage import collection_paused
 from holdfast.preferences import records
-from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose, Response
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
 from holdfast.preferences.records import Decoder, FirstAnswer, select_in
@@ -153,10 +153,16 @@ class PreferenceStore:
             rows = select_in(connection, records.comparison_query(), comparisons.c.id, answered)
             return list(records.with_answers(rows, answers, Decoder(), self.weights))
 
-    def ids_with(self, prefix: str, limit: int) -> list[str]:
-        """The first ids that begin with a text, in order."""
-        begins = (comparisons.c.id >= prefix, comparisons.c.id < f"{prefix}\U0010ffff")
-        query = select(comparisons.c.id).where(*begins).order_by(comparisons.c.id).limit(limit)
+    def has_run(self, run: str) -> bool:
+        """Whether a run of this key has asked anything."""
+        query = select(comparisons.c.id).where(comparisons.c.run == run).limit(1)
+        with self._database.read() as connection:
+            return connection.execute(query).first() is not None
+
+    def asked(self, run: str, round: int, purposes: Sequence[Purpose], limit: int) -> list[str]:
+        """The first ids of what a run asked for these purposes in a round, in order."""
+        of_round = (comparisons.c.run == run, comparisons.c.round == round, comparisons.c.purpose.in_(purposes))
+        query = select(comparisons.c.id).where(*of_round).order_by(comparisons.c.id).limit(limit)
         with self._database.read() as connection:
             return list(connection.execute(query).scalars())
 
@@ -270,13 +276,16 @@ def _check_name(kind: str, name: str, limit: int | None = None) -> None:
 
 def _comparison_row(item: Comparison) -> dict[str, Any]:
     a, b = response_hash(item.a), response_hash(item.b)
-    return {"id": item.id, "prompt": item.prompt, "a": a, "b": b, "round": item.round}
+    return {
+        "id": item.id, "prompt": item.prompt, "a": a, "b": b, "round": item.round, "purpose": item.purpose,
+        "run": item.run, "repeats": item.repeats,
+    }  # fmt: skip
 
 
 def _check_same(stored: dict[str, Any], given: dict[str, Any]) -> None:
     if stored != given:
         raise HoldfastError(
-            f"Comparison {given['id']} is already there with another prompt, responses or round; "
+            f"Comparison {given['id']} is already there with another prompt, responses, round or purpose; "
             "a comparison never changes, so give the new one an id of its own."
         )
 

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.people.accounts import Role
+from holdfast.people.batches import asked_for
 from holdfast.people.queue import LabelQueue, Lease, Said
 from holdfast.people.requests import Action, OwnerRequest
 from holdfast.people.weights import read_quality
@@ -214,9 +215,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 def pair_out(lease: Lease) -> PairOut:
     shown = lease.shown
     # Who could tell a check item would take more care with it than with others.
-    purpose = "audit" if lease.purpose == "audit" else "training"
     return PairOut.model_construct(
-        lease=lease.token, purpose=purpose, prompt=prompt_json(shown.prompt), left=shown.a.text,
+        lease=lease.token, purpose=asked_for([shown.purpose]), prompt=prompt_json(shown.prompt), left=shown.a.text,
         right=shown.b.text, left_finished=shown.a.finished, right_finished=shown.b.finished,
         expires_at=lease.expires_at, flagged=lease.flagged, note=lease.note,
     )  # fmt: skip

@@ -46,7 +46,6 @@ class Pair:
     """Two answers to a prompt as they are shown; `submission` makes sending twice the same as sending once."""
 
     lease: str
-    purpose: str
     turns: list[Message]
     sides: tuple[Side, Side]
     submission: str
@@ -81,9 +80,7 @@ def pair_of(lease: Lease) -> Pair:
     )
     differ = any(piece.differs for side in pieces for piece in side)
     cut = [Message(turn.role, turn.content[:LONGEST_SHOWN]) for turn in turns]
-    return Pair(
-        lease.token, lease.purpose, cut, (left, right), secrets.token_urlsafe(16), lease.flagged, lease.note, differ
-    )
+    return Pair(lease.token, cut, (left, right), secrets.token_urlsafe(16), lease.flagged, lease.note, differ)
 
 
 def item_of(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted | None = None, words: str = "") -> str:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from holdfast.people.judge import prompt_text
-from holdfast.preferences.comparison import LabelledComparison
+from holdfast.preferences.comparison import LabelledComparison, Purpose
 from holdfast.report.data import RunData, SampleRow
 from holdfast.report.undone import undone
 from holdfast.text import clip
@@ -124,10 +124,9 @@ def answers(
     start: Annotated[int, Query(ge=0, le=10**9)] = 0,
 ) -> Response:
     """The comparisons that a round's audit, labels or remedy was about, with what people said."""
-    stem = {"audit": "audit-r", "training": "r", "adversarial": "adversarial-r"}[kind]
-    # After an owner's rollback the round is followed by how many there were, and by how often owners changed something.
-    stems = [f"{site.run.key}/{stem}{round:04d}{mark}" for mark in ("-", "+", ".")]
-    ids = [key for begin in stems for key in site.store.ids_with(begin, MOST_PAIRS)][:MOST_PAIRS]
+    # What follows from a round's steps belongs to the next round, which may train on it.
+    purposes: tuple[Purpose, ...] = ("first", "training") if kind == "training" else (kind,)
+    ids = site.store.asked(site.run.key, round + (kind != "training"), purposes, MOST_PAIRS)
     items = [asked_of(item) for item in site.store.labelled_among(ids[start : start + PAIRS_ON_A_PAGE])]
     return page(
         request, "answers.html", visitor, items=items, round=round, kind=kind, start=start, step=PAIRS_ON_A_PAGE,
