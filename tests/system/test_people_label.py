@@ -20,9 +20,9 @@ from holdfast.config.schema import JudgeConfig, PeopleConfig, QualityConfig
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.accounts import AccountStore
 from holdfast.people.judge import JudgeLabeller, verdict_of
+from holdfast.people.labeller import TeamLabeller
 from holdfast.people.queue import LabelQueue, Said
 from holdfast.people.requests import RequestStore
-from holdfast.people.team import TeamLabeller
 from holdfast.people.weights import read_quality
 from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore

@@ -67,7 +67,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Measure:
+class LengthMeasure:
     """How long prompts and answers are, by somebody's count."""
 
     prompt: Length = characters

@@ -16,7 +16,7 @@ URGENT, USUAL, LATE = range(3)
 
 
 @dataclass(frozen=True)
-class Batch:
+class LabelBatch:
     """What a run asked for together: how many comparisons, and how many of them are answered or left out."""
 
     name: str
@@ -45,7 +45,7 @@ def unfinished(run: str) -> Any:
     return queue.c.batch.in_(names.distinct())
 
 
-def read_batches(connection: Connection, run: str, which: Any) -> list[Batch]:
+def read_batches(connection: Connection, run: str, which: Any) -> list[LabelBatch]:
     """Batches, the most urgent first. A comparison is answered as soon as one opinion of it is in."""
     answered = exists().where(
         submissions.c.comparison_id == queue.c.comparison_id, submissions.c.answer != "skip",
@@ -62,22 +62,22 @@ def read_batches(connection: Connection, run: str, which: Any) -> list[Batch]:
         inner.c.batch, inner.c.purpose, inner.c.state, inner.c.answered, func.count().label("count"),
         func.min(inner.c.asked_at).label("asked_at"), func.min(inner.c.rank).label("rank"),
     ).group_by(inner.c.batch, inner.c.purpose, inner.c.state, inner.c.answered)  # fmt: skip
-    found: dict[str, list[Any]] = {}
+    rows_of: dict[str, list[Any]] = {}
     for row in connection.execute(query):
-        found.setdefault(row.batch, []).append(row)
+        rows_of.setdefault(row.batch, []).append(row)
     ordered = sorted(
-        (min(row.rank for row in rows), min(row.asked_at for row in rows), name) for name, rows in found.items()
+        (min(row.rank for row in rows), min(row.asked_at for row in rows), name) for name, rows in rows_of.items()
     )
-    return [_batch(name, found[name]) for _, _, name in ordered]
+    return [_batch(name, rows_of[name]) for _, _, name in ordered]
 
 
-def _batch(name: str, rows: list[Any]) -> Batch:
+def _batch(name: str, rows: list[Any]) -> LabelBatch:
     """One batch of the rows that have its name."""
 
     def counted(which: Any) -> int:
         return sum(row._mapping["count"] for row in rows if which(row))
 
-    return Batch(
+    return LabelBatch(
         name=name,
         purpose=asked_for(row.purpose for row in rows),
         asked=counted(lambda row: True),

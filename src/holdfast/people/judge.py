@@ -62,13 +62,13 @@ class JudgeLabeller:
     def label(self, comparisons: Sequence[Comparison]) -> list[Label]:
         """The answers that could be had; an error where more than half of the questions failed."""
         with ThreadPoolExecutor(self._config.parallel) as pool:
-            found = list(pool.map(self._answer, comparisons))
-        failures = [answer for answer in found if isinstance(answer, HoldfastError)]
-        if 2 * len(failures) > len(found):
-            raise HoldfastError(f"{len(failures)} of {len(found)} questions to the judge failed: {failures[-1]}")
+            answers = list(pool.map(self._answer, comparisons))
+        failures = [answer for answer in answers if isinstance(answer, HoldfastError)]
+        if 2 * len(failures) > len(answers):
+            raise HoldfastError(f"{len(failures)} of {len(answers)} questions to the judge failed: {failures[-1]}")
         return [
             Label(item.id, self.name, answer)
-            for item, answer in zip(comparisons, found, strict=True)
+            for item, answer in zip(comparisons, answers, strict=True)
             if isinstance(answer, Choice)
         ]
 
@@ -142,8 +142,8 @@ def refusal_of(code: int) -> str:
 
 def verdict_of(reply: str) -> Choice:
     """The choice that a reply ends with."""
-    found = _VERDICT.findall(reply)
-    word = found[-1] if found else (match[1] if (match := _BARE.fullmatch(reply)) else None)
+    verdicts = _VERDICT.findall(reply)
+    word = verdicts[-1] if verdicts else (match[1] if (match := _BARE.fullmatch(reply)) else None)
     if word is None:
         raise HoldfastError(f"the judge's reply has no verdict in it: {' '.join(reply.split())[-60:]!r}.")
     return Choice(word.lower())

@@ -13,8 +13,8 @@ from holdfast.errors import HoldfastError
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import requests
 
-Action = Literal["pause", "resume", "audit", "rollback", "reward", "beta", "budget"]
-ACTIONS: tuple[Action, ...] = ("pause", "resume", "audit", "rollback", "reward", "beta", "budget")
+OwnerAction = Literal["pause", "resume", "audit", "rollback", "reward", "beta", "budget"]
+ACTIONS: tuple[OwnerAction, ...] = ("pause", "resume", "audit", "rollback", "reward", "beta", "budget")
 _ARGUMENTS: Mapping[str, Sequence[str]] = {
     "rollback": ("checkpoint",), "reward": ("version",), "beta": ("value",), "budget": ("value",)
 }  # fmt: skip
@@ -28,7 +28,7 @@ class OwnerRequest:
     """One thing that an owner asks for. `state` is asked, done, refused or withdrawn."""
 
     id: int
-    action: Action
+    action: OwnerAction
     arguments: Mapping[str, Any]
     reason: str
     asked_by: str
@@ -46,7 +46,9 @@ class RequestStore:
         self._run = run
         self._clock = clock
 
-    def ask(self, key: str, action: Action, arguments: Mapping[str, Any], reason: str, asked_by: str) -> OwnerRequest:
+    def ask(
+        self, key: str, action: OwnerAction, arguments: Mapping[str, Any], reason: str, asked_by: str
+    ) -> OwnerRequest:
         """Write a request down; the same key again gives the request that is there already."""
         row = {
             "run": self._run,
@@ -59,12 +61,12 @@ class RequestStore:
             "state": "asked",
         }
         with self._database.write() as connection:
-            found = connection.execute(select(requests).where(requests.c.key == key)).first()
-            if found is None:
+            stored = connection.execute(select(requests).where(requests.c.key == key)).first()
+            if stored is None:
                 connection.execute(insert(requests), row)
-                found = connection.execute(select(requests).where(requests.c.key == key)).one()
-        request = _request(found)
-        if (found.run, request.action, request.asked_by) != (self._run, action, asked_by):
+                stored = connection.execute(select(requests).where(requests.c.key == key)).one()
+        request = _request(stored)
+        if (stored.run, request.action, request.asked_by) != (self._run, action, asked_by):
             raise HoldfastError("Another request has this id already; send it with an id of its own.")
         return request
 

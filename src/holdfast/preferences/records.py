@@ -31,7 +31,7 @@ _side_b = responses.alias("side_b")
 _earlier = labels.alias("earlier")
 _later = labels.alias("later")
 
-Answers = dict[str, dict[str, Choice]]
+NewestAnswers = dict[str, dict[str, Choice]]
 
 
 class FirstAnswer(NamedTuple):
@@ -45,7 +45,7 @@ class FirstAnswer(NamedTuple):
     opens: bool
 
 
-class Decoder:
+class RowDecoder:
     """Makes comparisons of rows, and keeps what repeats (tokens, words, provenances) once for all of them."""
 
     def __init__(self) -> None:
@@ -109,9 +109,9 @@ def _answer_query(up_to: int) -> Select[Any]:
     )
 
 
-def _newest(rows: Iterator[Any]) -> Answers:
+def _newest(rows: Iterator[Any]) -> NewestAnswers:
     """What counts of each labeller; who has taken an answer back says nothing, and an id may be left with none."""
-    newest: Answers = {}
+    newest: NewestAnswers = {}
     for comparison_id, labeller, choice in rows:
         answers = newest.setdefault(comparison_id, {})
         if choice == WITHDRAWN:
@@ -121,7 +121,7 @@ def _newest(rows: Iterator[Any]) -> Answers:
     return newest
 
 
-def answers_after(connection: Connection, after: str, up_to: int, page: int = PAGE) -> tuple[Answers, bool]:
+def answers_after(connection: Connection, after: str, up_to: int, page: int = PAGE) -> tuple[NewestAnswers, bool]:
     """The newest answers to the comparisons that come next in order of id, and whether these are the last."""
     rows = connection.execute(_answer_query(up_to).where(labels.c.comparison_id > after).limit(page)).all()
     if len(rows) < page:
@@ -134,7 +134,7 @@ def answers_after(connection: Connection, after: str, up_to: int, page: int = PA
     return _newest(iter(whole)), False
 
 
-def answers_to(connection: Connection, keys: Sequence[str], up_to: int) -> Answers:
+def answers_to(connection: Connection, keys: Sequence[str], up_to: int) -> NewestAnswers:
     """The newest answers to these comparisons."""
     # Through the comparisons' primary key: a server without statistics on labels would scan them key by key.
     query = _answer_query(up_to).join(comparisons, labels.c.comparison_id == comparisons.c.id)
@@ -163,20 +163,20 @@ def between(first: str, last: str, up_to: int, up_to_round: int | None) -> Selec
 
 
 def with_answers(
-    rows: Iterator[Any], answers: Answers, decoder: Decoder, weights: Mapping[str, float]
+    rows: Iterator[Any], answers: NewestAnswers, decoder: RowDecoder, weights: Mapping[str, float]
 ) -> Iterator[LabelledComparison]:
     """Comparisons joined with the labels that count, each with its labeller's weight; where none counts, nothing."""
     for row in rows:
         item = decoder.comparison(row)
-        given = tuple(
+        counted = tuple(
             [
                 Label(item.id, name, choice, weight)
                 for name, choice in answers[item.id].items()
                 if (weight := weights.get(name, 1.0)) > 0.0
             ]
         )
-        if given:
-            yield LabelledComparison(item, given)
+        if counted:
+            yield LabelledComparison(item, counted)
 
 
 def first_answers(connection: Connection, after: int, up_to: int) -> list[FirstAnswer]:

@@ -23,7 +23,7 @@ from holdfast.preferences import records
 from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose, Response
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
-from holdfast.preferences.records import Decoder, FirstAnswer, select_in
+from holdfast.preferences.records import FirstAnswer, RowDecoder, select_in
 from holdfast.preferences.schema import NAME_LENGTH, WITHDRAWN, comparisons, labels, responses
 
 
@@ -131,7 +131,7 @@ class PreferenceStore:
         self, up_to_round: int | None = None, watermark: int | None = None
     ) -> Iterator[LabelledComparison]:
         """The same one by one, in the memory of a page; labels that come in meanwhile are left out."""
-        decoder, after, done = Decoder(), "", False
+        decoder, after, done = RowDecoder(), "", False
         while not done:
             with self._database.read() as connection:
                 # Pinned first, so that every page is of the same set of labels.
@@ -140,8 +140,8 @@ class PreferenceStore:
                 if not answers:
                     return
                 first, after = next(iter(answers)), next(reversed(answers))
-                found = connection.execute(records.between(first, after, watermark, up_to_round)).all()
-            yield from records.with_answers(iter(found), answers, decoder, self.weights)
+                rows = connection.execute(records.between(first, after, watermark, up_to_round)).all()
+            yield from records.with_answers(iter(rows), answers, decoder, self.weights)
 
     def labelled_among(self, comparison_ids: Sequence[str], watermark: int | None = None) -> list[LabelledComparison]:
         """Those of these comparisons that are answered, in order of id; the rest of the store is not looked at."""
@@ -151,7 +151,7 @@ class PreferenceStore:
             answers = records.answers_to(connection, keys, last)
             answered = [key for key in keys if key in answers]
             rows = select_in(connection, records.comparison_query(), comparisons.c.id, answered)
-            return list(records.with_answers(rows, answers, Decoder(), self.weights))
+            return list(records.with_answers(rows, answers, RowDecoder(), self.weights))
 
     def has_run(self, run: str) -> bool:
         """Whether a run of this key has asked anything."""
@@ -185,7 +185,7 @@ class PreferenceStore:
             _check_name("labeller", labeller, NAME_LENGTH)
             answer = answer.where(labels.c.labeller == labeller)
         query = records.comparison_query(up_to_round).where(~answer).limit(limit)
-        decoder = Decoder()
+        decoder = RowDecoder()
         with self._database.read() as connection:
             return [decoder.comparison(row) for row in connection.execute(query)]
 
@@ -219,14 +219,14 @@ class PreferenceStore:
 
 def insert_labels(connection: Connection, items: Sequence[Label]) -> int:
     """What `PreferenceStore.add_labels` does, within the transaction of a caller who has more to write."""
-    given: dict[tuple[str, str], list[str]] = {}
+    choices_of: dict[tuple[str, str], list[str]] = {}
     for item in items:
         _check_name("comparison id", item.comparison_id, NAME_LENGTH)
         _check_name("labeller", item.labeller, NAME_LENGTH)
-        choices = given.setdefault((item.comparison_id, item.labeller), [])
+        choices = choices_of.setdefault((item.comparison_id, item.labeller), [])
         if not choices or choices[-1] != item.choice:
             choices.append(Choice(item.choice).value)
-    return _append(connection, given)
+    return _append(connection, choices_of)
 
 
 def withdraw_label(connection: Connection, comparison_id: str, labeller: str) -> int:
@@ -234,11 +234,11 @@ def withdraw_label(connection: Connection, comparison_id: str, labeller: str) ->
     return _append(connection, {(comparison_id, labeller): [WITHDRAWN]})
 
 
-def _append(connection: Connection, given: Mapping[tuple[str, str], list[str]]) -> int:
+def _append(connection: Connection, choices_of: Mapping[tuple[str, str], list[str]]) -> int:
     now = datetime.now(UTC)
     rows: list[dict[str, Any]] = []
-    history = _label_history(connection, list(dict.fromkeys(key for key, _ in given)))
-    for (comparison_id, labeller), choices in given.items():
+    history = _label_history(connection, list(dict.fromkeys(key for key, _ in choices_of)))
+    for (comparison_id, labeller), choices in choices_of.items():
         past = history.get((comparison_id, labeller), [])
         for ordinal, choice in enumerate(choices[_overlap(past, choices) :], start=len(past)):
             rows.append(
@@ -282,10 +282,10 @@ def _comparison_row(item: Comparison) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _check_same(stored: dict[str, Any], given: dict[str, Any]) -> None:
-    if stored != given:
+def _check_same(stored: dict[str, Any], row: dict[str, Any]) -> None:
+    if stored != row:
         raise HoldfastError(
-            f"Comparison {given['id']} is already there with another prompt, responses, round or purpose; "
+            f"Comparison {row['id']} is already there with another prompt, responses, round or purpose; "
             "a comparison never changes, so give the new one an id of its own."
         )
 

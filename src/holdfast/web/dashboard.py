@@ -50,7 +50,7 @@ ON_TIME_LINE = {
 
 
 @dataclass(frozen=True)
-class Moment:
+class TimeLineEntry:
     """One event on the time line: a word, the whole sentence, and where the answers are that caused it."""
 
     when: str
@@ -61,9 +61,9 @@ class Moment:
     answers: str
 
 
-def moment_of(event: EventRow) -> Moment:
+def moment_of(event: EventRow) -> TimeLineEntry:
     line = events.event_lines([event])[0]
-    return Moment(line.when, ON_TIME_LINE[event.kind], line.text, line.weight, _clock(event), answers_of(event))
+    return TimeLineEntry(line.when, ON_TIME_LINE[event.kind], line.text, line.weight, _clock(event), answers_of(event))
 
 
 def _clock(event: EventRow) -> str:
@@ -87,7 +87,7 @@ def answers_of(event: EventRow) -> str:
     return ""
 
 
-def time_line(run: RunData) -> list[Moment]:
+def time_line(run: RunData) -> list[TimeLineEntry]:
     """The newest first."""
     wanted = [event for event in run.events if event.kind in ON_TIME_LINE]
     return [moment_of(event) for event in reversed(wanted[-MOST_ON_TIME_LINE:])]

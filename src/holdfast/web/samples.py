@@ -28,7 +28,7 @@ MOST_PAIRS = 5_000
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownSample:
     """An answer with what there is to sort it by."""
 
     row: SampleRow
@@ -46,10 +46,10 @@ class Shown:
 
 def features(row: SampleRow) -> tuple[float, float, float]:
     """Length in words, share of word pairs that repeat, and the ensemble's spread."""
-    found = row.response.split()
-    pairs = list(pairwise(found))
+    words = row.response.split()
+    pairs = list(pairwise(words))
     repeated = 1.0 - len(set(pairs)) / len(pairs) if pairs else 0.0
-    return float(len(found)), repeated, row.spread or 0.0
+    return float(len(words)), repeated, row.spread or 0.0
 
 
 def suspicions(rows: Sequence[SampleRow]) -> list[float]:
@@ -67,10 +67,10 @@ def suspicions(rows: Sequence[SampleRow]) -> list[float]:
     ]
 
 
-def shown_samples(run: RunData) -> list[Shown]:
+def shown_samples(run: RunData) -> list[ShownSample]:
     gone = undone(run)
     return [
-        Shown(row, *clip(row.response), suspicion, gone.covers(row.step))
+        ShownSample(row, *clip(row.response), suspicion, gone.covers(row.step))
         for row, suspicion in zip(run.samples, suspicions(run.samples), strict=True)
     ]
 
@@ -96,7 +96,7 @@ def samples(
 
 
 @dataclass(frozen=True)
-class Asked:
+class ShownComparison:
     """A comparison as people answered it."""
 
     id: str
@@ -106,12 +106,12 @@ class Asked:
     answers: tuple[tuple[str, str], ...]
 
 
-def asked_of(item: LabelledComparison) -> Asked:
+def asked_of(item: LabelledComparison) -> ShownComparison:
     one, other = ((side.provenance.policy_version, *clip(side.text)) for side in (item.comparison.a, item.comparison.b))
-    said = {"a": "the first", "b": "the second", "tie": "a tie"}
-    answers = tuple((label.labeller, said[label.choice]) for label in item.labels)
+    words = {"a": "the first", "b": "the second", "tie": "a tie"}
+    answers = tuple((label.labeller, words[label.choice]) for label in item.labels)
     prompt = clip(prompt_text(item.comparison.prompt))[0]
-    return Asked(item.comparison.id, prompt, (one, other), item.share_a, answers)
+    return ShownComparison(item.comparison.id, prompt, (one, other), item.share_a, answers)
 
 
 @router.get("/answers")

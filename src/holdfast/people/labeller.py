@@ -98,10 +98,10 @@ class TeamLabeller:
 
     def _have_judged(self, comparisons: Sequence[Comparison]) -> None:
         """The judge's own labels, stored as they come, so that none is paid for twice."""
-        for some in self._in_parts(comparisons, "the judge's answers"):
+        for part in self._in_parts(comparisons, "the judge's answers"):
             assert self._judge is not None
             assert self._store is not None
-            self._store.add_labels(self._judge.label(some))
+            self._store.add_labels(self._judge.label(part))
 
     def _have_seconded(self, comparisons: Sequence[Comparison]) -> None:
         """What the judge thinks of comparisons that people answer: kept beside the labels, never among them."""
@@ -114,13 +114,13 @@ class TeamLabeller:
         with database.read() as connection:
             query = select(opinions.c.comparison_id).where(opinions.c.labeller == name)
             known = {key for (key,) in select_in(connection, query, opinions.c.comparison_id, ids)}
-        for some in self._in_parts([c for c in comparisons if c.id not in known], "the judge's second opinions"):
+        for part in self._in_parts([c for c in comparisons if c.id not in known], "the judge's second opinions"):
             try:
-                found = self._judge.label(some)
+                labels = self._judge.label(part)
             except HoldfastError as error:
                 # They are only measured, so the run does without them and asks again with its next comparisons.
                 self._hold("", 1, 1)
-                self._event("second_opinions_missing", comparisons=len(some), reason=str(error))
+                self._event("second_opinions_missing", comparisons=len(part), reason=str(error))
                 return
             rows = [
                 {
@@ -129,7 +129,7 @@ class TeamLabeller:
                     "choice": x.choice.value,
                     "created_at": now,
                 }
-                for x in found
+                for x in labels
             ]
             if rows:
                 with database.write() as connection:
@@ -152,8 +152,8 @@ class TeamLabeller:
         words = f"waiting for people ({purpose}; `holdfast serve`)"
         self._event("waiting", purpose=purpose, comparisons=len(ids), batch=batch)
         while True:
-            answered, found = len(self._store.answered(ids)), self._queue.batch(batch)
-            dropped = found.dropped if found else 0
+            answered, progress = len(self._store.answered(ids)), self._queue.batch(batch)
+            dropped = progress.dropped if progress else 0
             self._hold(words, min(answered + dropped, len(ids) - 1), len(ids))
             if answered + dropped >= len(ids):
                 reason = "all are answered" if not dropped else f"{dropped} were left out, since people skipped them"
@@ -182,9 +182,9 @@ class TeamLabeller:
             raise Interrupted
 
 
-def check_of(run: str, number: int, given: LabelledComparison) -> tuple[Comparison, Choice]:
+def check_of(run: str, number: int, known: LabelledComparison) -> tuple[Comparison, Choice]:
     """A check item under an id of the run's own, and its answer: the first side in every other one."""
-    item, share = given.comparison, given.share_a
+    item, share = known.comparison, known.share_a
     choice = Choice.A if share > 0.5 else Choice.B if share < 0.5 else Choice.TIE
     if number % 2:
         item, choice = item.swap(), choice.swap()
