@@ -31,7 +31,6 @@ from holdfast.preferences.schema import comparisons
 from holdfast.preferences.store import insert_labels, withdraw_label
 
 Said = Literal["left", "right", "tie", "both_bad", "skip"]
-SAID: tuple[Said, ...] = ("left", "right", "tie", "both_bad", "skip")
 LONGEST_NOTE = 2000
 LONGEST_KEY = 64
 

@@ -13,6 +13,8 @@ from holdfast.preferences.people_schema import remarks
 from holdfast.preferences.records import RowDecoder, select_in
 from holdfast.preferences.schema import comparisons
 
+MOST_SHOWN = 100
+
 
 @dataclass(frozen=True)
 class Remark:
@@ -24,13 +26,13 @@ class Remark:
     note: str
 
 
-def read_remarks(database: Database, run: str, limit: int = 100) -> list[Remark]:
+def read_remarks(database: Database, run: str) -> list[Remark]:
     """What stands on the run's comparisons now, the newest first; a flag taken back, or an emptied note, is gone."""
     query = (
         select(remarks)
         .where(remarks.c.comparison_id >= f"{run}/", remarks.c.comparison_id < f"{run}0")
         .order_by(remarks.c.seq.desc())
-        .limit(10 * limit)
+        .limit(10 * MOST_SHOWN)
     )
     newest: dict[tuple[str, str], dict[str, str]] = {}
     with database.read() as connection:
@@ -46,4 +48,4 @@ def read_remarks(database: Database, run: str, limit: int = 100) -> list[Remark]
         Remark(items[key], labeller, standing.get("flag") == "flag", standing.get("note", ""))
         for (key, labeller), standing in newest.items()
     ]
-    return [remark for remark in everything if remark.flagged or remark.note][:limit]
+    return [remark for remark in everything if remark.flagged or remark.note][:MOST_SHOWN]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,10 +41,9 @@ class OwnerRequest:
 class RequestStore:
     """The requests to one run."""
 
-    def __init__(self, database: Database, run: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database, run: str) -> None:
         self._database = database
         self._run = run
-        self._clock = clock
 
     def ask(
         self, key: str, action: OwnerAction, arguments: Mapping[str, Any], reason: str, asked_by: str
@@ -57,7 +56,7 @@ class RequestStore:
             "arguments": checked(action, arguments),
             "reason": reason[:LONGEST_REASON],
             "asked_by": asked_by,
-            "asked_at": self._clock(),
+            "asked_at": time.time(),
             "state": "asked",
         }
         with self._database.write() as connection:
@@ -82,14 +81,14 @@ class RequestStore:
         """Say what became of a request; one that is settled stays as it is."""
         change = update(requests).where(requests.c.id == request_id, requests.c.state == "asked")
         with self._database.write() as connection:
-            connection.execute(change.values(state=state, outcome=outcome, settled_at=self._clock()))
+            connection.execute(change.values(state=state, outcome=outcome, settled_at=time.time()))
 
     def withdraw(self, request_id: int) -> bool:
         """Take back a request that has not been carried out."""
         change = update(requests).where(requests.c.id == request_id, requests.c.run == self._run)
         with self._database.write() as connection:
             done = connection.execute(
-                change.where(requests.c.state == "asked").values(state="withdrawn", settled_at=self._clock())
+                change.where(requests.c.state == "asked").values(state="withdrawn", settled_at=time.time())
             )
         return done.rowcount == 1
 

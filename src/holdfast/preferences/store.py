@@ -176,15 +176,10 @@ class PreferenceStore:
         with self._database.read() as connection:
             return records.first_answers(connection, after, up_to)
 
-    def unlabelled(
-        self, up_to_round: int | None = None, labeller: str | None = None, limit: int | None = None
-    ) -> list[Comparison]:
-        """The first `limit` comparisons, in order of id, that nobody (or not this labeller) has answered."""
+    def unlabelled(self) -> list[Comparison]:
+        """The comparisons that nobody has answered, in order of id."""
         answer = exists().where(labels.c.comparison_id == comparisons.c.id, labels.c.choice != WITHDRAWN)
-        if labeller is not None:
-            _check_name("labeller", labeller, NAME_LENGTH)
-            answer = answer.where(labels.c.labeller == labeller)
-        query = records.comparison_query(up_to_round).where(~answer).limit(limit)
+        query = records.comparison_query().where(~answer)
         decoder = RowDecoder()
         with self._database.read() as connection:
             return [decoder.comparison(row) for row in connection.execute(query)]
@@ -256,6 +251,8 @@ def _append(connection: Connection, choices_of: Mapping[tuple[str, str], list[st
 
 def _check_comparison(item: Comparison) -> None:
     _check_name("comparison id", item.id, NAME_LENGTH)
+    if item.run:
+        _check_name("run", item.run, NAME_LENGTH)
     for side in (item.a, item.b):
         _check_name("policy version", side.provenance.policy_version)
     for number in (item.round, item.a.provenance.round, item.b.provenance.round):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -25,7 +25,6 @@ from torch import Tensor
 
 from holdfast.guard.baseline import Baseline, Deviation, Reading
 from holdfast.guard.reading import Recent, read_all
-from holdfast.guard.signal import Signal
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
 from holdfast.guard.view import StepView
@@ -101,14 +100,9 @@ class Start:
 class StreamWatch:
     """Reads windows of the stream; one thread scores and calls `see`, any may ask for a `report`."""
 
-    def __init__(
-        self,
-        settings: WatchSettings,
-        say: Callable[[str], None],
-        signals: Mapping[str, Signal] = SIGNALS,
-    ) -> None:
+    def __init__(self, settings: WatchSettings, say: Callable[[str], None]) -> None:
         self._settings, self._say = settings, say
-        self._signals = {name: signals[name] for name in STREAM}
+        self._signals = {name: SIGNALS[name] for name in STREAM}
         self._lock = threading.Lock()
         self._begin()
 
