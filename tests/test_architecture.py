@@ -24,7 +24,7 @@ from holdfast.config import schema as config_schema
 from holdfast.config.schema import JudgeConfig
 from holdfast.errors import HoldfastError
 from holdfast.people.judge import JudgeLabeller
-from holdfast.people.team import TeamLabeller
+from holdfast.people.labeller import TeamLabeller
 from holdfast.people.weights import LabellerWeights
 from holdfast.preferences.comparison import Comparison, Provenance, Response
 from holdfast.preferences.store import PreferenceStore

@@ -77,21 +77,23 @@ def opened(path: Path, url: str, **settings: str) -> Iterator[TestSite]:
 
 
 def pairs(n: int, stem: str = "run/audit-r0001-", texts: Sequence[tuple[str, str]] = ()) -> list[Comparison]:
-    given = [texts[i % len(texts)] if texts else (f"first answer {i}", f"second answer {i}") for i in range(n)]
+    """Pairs of an audit after round 1, which belong to round 2, or with another stem pairs that round 1 trains on."""
+    audit = "/audit-" in stem
+    sides = [texts[i % len(texts)] if texts else (f"first answer {i}", f"second answer {i}") for i in range(n)]
     return [
         Comparison(
             f"{stem}{i:05d}", f"prompt {i}", Response(a, Provenance("round-0001", 1, i)),
-            Response(b, Provenance("reference", 0, i)), 1,
+            Response(b, Provenance("reference", 0, i)), 1 + audit, "audit" if audit else "training", "run",
         )
-        for i, (a, b) in enumerate(given)
+        for i, (a, b) in enumerate(sides)
     ]  # fmt: skip
 
 
-def ask(site: Site, items: Sequence[Comparison], purpose: str = "audit") -> None:
+def ask(site: Site, items: Sequence[Comparison]) -> None:
     """Put comparisons into the site's queue."""
-    put(site.store, site.queue, items, purpose)
+    put(site.store, site.queue, items)
 
 
-def put(store: PreferenceStore, queue: Any, items: Sequence[Comparison], purpose: str = "audit") -> None:
+def put(store: PreferenceStore, queue: Any, items: Sequence[Comparison]) -> None:
     store.add_comparisons(list(items))
-    queue.put(items[0].id, list(items), [0.75] * len(items), purpose)
+    queue.put(items[0].id, list(items), [0.75] * len(items))

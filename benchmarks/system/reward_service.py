@@ -27,8 +27,8 @@ from typing import Any
 from benchmarks.record import cpu_name, keep, parser_of
 from holdfast.cli.main import main as holdfast
 from holdfast.parallel.cores import available
-from holdfast.serving.encoding import Asked
-from holdfast.serving.scorer import Scored
+from holdfast.serving.encoder import AnswerToScore
+from holdfast.serving.scorer import ScoredRequest
 from holdfast.serving.source import open_run
 
 SETTINGS = (
@@ -160,8 +160,8 @@ def truth_of(run: Path, texts: Sequence[tuple[str, str]]) -> dict[int, list[floa
     """What each version has to say of each text, past the service's queue and HTTP."""
     source, found = open_run(run), {}
     for version in source.numbers():
-        (scored,) = source.load(version).answer([[Asked(p + "\n", r) for p, r in texts]]).outcomes
-        assert isinstance(scored, Scored)
+        (scored,) = source.load(version).answer([[AnswerToScore(p + "\n", r) for p, r in texts]]).outcomes
+        assert isinstance(scored, ScoredRequest)
         found[version] = scored.scores
     return found
 

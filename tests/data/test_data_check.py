@@ -18,7 +18,7 @@ import pytest
 from holdfast.data.check import DataCheck, DataKind, quantiles
 from holdfast.data.formats import read_demonstrations, read_preferences, read_prompts
 from holdfast.data.problems import KINDS, Findings, Problem
-from holdfast.data.splits import Lengths, Measure
+from holdfast.data.splits import LengthMeasure, Lengths
 from holdfast.errors import HoldfastError
 
 
@@ -142,7 +142,7 @@ def check(
 ) -> Any:
     """Problems and summaries of a check."""
     findings = Findings(keep)
-    data = DataCheck(given.get("limits", Lengths()), given.get("measure", Measure()), 0.1, findings)
+    data = DataCheck(given.get("limits", Lengths()), given.get("measure", LengthMeasure()), 0.1, findings)
     summaries = [data.check(str(heldout), "prompts", heldout=True)] if heldout else []
     return findings, summaries + [data.check(str(source), kind) for source in sources]
 

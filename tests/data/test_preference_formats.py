@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.data.formats import (
-    Written,
+    WrittenRows,
     read_demonstrations,
     read_preferences,
     read_prompts,
@@ -143,7 +143,7 @@ def labelled(key, choices, a="left", b="right", prompt="p", seed=11):
 @pytest.mark.parametrize("conversational", [False, True])
 def test_provenance_survives_export_and_import(path, conversational):
     given = [labelled("1", {"anna": A}), labelled("2", {"ben": B}, prompt="q")]
-    assert write_preferences(path, given, conversational) == Written(written=2, skipped=0)
+    assert write_preferences(path, given, conversational) == WrittenRows(written=2, skipped=0)
     back = read_preferences(path)
     for before, after in zip(given, back, strict=True):
         prompt = before.comparison.prompt
@@ -179,7 +179,7 @@ def test_comparisons_without_a_winner_are_skipped_and_counted(path):
         labelled("3", {"anna": B, "ben": B, "zoe": A}),
         labelled("4", {"anna": A}, a="same", b="same"),
     ]
-    assert write_preferences(path, given) == Written(written=1, skipped=3)
+    assert write_preferences(path, given) == WrittenRows(written=1, skipped=3)
     (item,) = read_preferences(path)
     assert [label.labeller for label in item.labels] == ["anna", "ben"]
     assert len({label.choice for label in item.labels}) == 1

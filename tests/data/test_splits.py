@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from holdfast.data.seen import Seen, fingerprint, prompt_fingerprint
+from holdfast.data.fingerprint import fingerprint, prompt_fingerprint
 from holdfast.data.splits import Lengths, characters, is_heldout, split
 from holdfast.models.prompt import Message
 
@@ -43,25 +43,6 @@ def test_the_hash_is_the_same_on_every_machine() -> None:
     turns = (Message("user", "When do you open?"),)
     assert prompt_fingerprint(turns) != prompt_fingerprint("When do you open?")
     assert fingerprint("ab", "c") != fingerprint("a", "bc")
-
-
-def test_the_table_remembers_what_a_dictionary_does() -> None:
-    rng = random.Random(7)
-    keys = [fingerprint(str(rng.randrange(20_000))) for _ in range(40_000)]
-    table, known = Seen(), {}
-    for number, key in enumerate(keys):
-        assert table.setdefault(key, number) == known.get(key)
-        known.setdefault(key, number)
-    assert table.count == len(known)
-    assert all(table.get(key) == value for key, value in known.items())
-    assert table.get(fingerprint("never")) is None
-
-
-def test_keys_that_want_one_place_get_one_each() -> None:
-    table = Seen()
-    keys = [(n << 32) + 5 for n in range(1, 600)]  # the same low bits
-    assert [table.setdefault(key, n) for n, key in enumerate(keys)] == [None] * len(keys)
-    assert [table.get(key) for key in keys] == list(range(len(keys)))
 
 
 def test_limits_include_their_ends() -> None:

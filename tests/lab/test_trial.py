@@ -354,7 +354,7 @@ def test_labels_that_measure_are_counted_apart(one: Job, tmp_path: Path) -> None
     shutil.copytree(one.path, copy)
     with PreferenceStore.open(f"sqlite:///{copy / 'run.db'}") as store:
         item = store.labelled()[0]
-        audited = replace(item.comparison, id="concierge-5/audit-r0001-00000")
+        audited = replace(item.comparison, id="concierge-5/audit-r0001-00000", purpose="audit")
         again = repeat_of(item.comparison, 2)
         store.add_comparisons([audited, again])
         store.add_labels([replace(item.labels[0], comparison_id=asked.id) for asked in (audited, again)])

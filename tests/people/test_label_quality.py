@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.config.schema import QualityConfig
 from holdfast.people.agreement import krippendorff_alpha, pairwise, worth
-from holdfast.people.quality import Given, team_quality
+from holdfast.people.quality import GivenAnswer, team_quality
 from holdfast.people.weights import LabellerWeights, read_quality
 from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
@@ -62,7 +62,7 @@ def crowd(seed, honest=8, each=500, overlap=0.3, bad=("left", "random", "long"))
             else:
                 longer = "a" if lengths[0] > lengths[1] else "b"
                 choice = {"left": shown, "random": rng.choice("ab"), "long": longer}[name]
-            given.append(Given(name, str(item), choice, len(given), shown, *lengths, seconds=rng.uniform(3, 20)))
+            given.append(GivenAnswer(name, str(item), choice, len(given), shown, *lengths, seconds=rng.uniform(3, 20)))
     return given
 
 
@@ -83,17 +83,17 @@ def test_honest_people_are_left_alone():
 
 
 def test_few_answers_say_nothing():
-    given = [Given("left", str(i), "a", i, "a", 100, 200, 5.0) for i in range(20)]
+    given = [GivenAnswer("left", str(i), "a", i, "a", 100, 200, 5.0) for i in range(20)]
     assert team_quality(given, fewest=30).unreliable == ()
     assert team_quality(given, fewest=20).unreliable
 
 
 def test_check_items_speed_and_drift():
     rng = random.Random(1)
-    wrong = [Given("careless", f"c{i}", rng.choice("ab"), i, "a", expected="a") for i in range(40)]
-    fast = [Given("hasty", f"h{i}", rng.choice("ab"), i, rng.choice("ab"), 300, 300, 0.2) for i in range(40)]
-    steady = [Given(name, f"d{i}", "a", i, rng.choice("ab"), 9, 9, 5.0) for i in range(80) for name in ("x", "y")]
-    tired = [Given("tired", f"d{i}", "a" if i < 40 else "b", i, rng.choice("ab"), 9, 9, 5.0) for i in range(80)]
+    wrong = [GivenAnswer("careless", f"c{i}", rng.choice("ab"), i, "a", expected="a") for i in range(40)]
+    fast = [GivenAnswer("hasty", f"h{i}", rng.choice("ab"), i, rng.choice("ab"), 300, 300, 0.2) for i in range(40)]
+    steady = [GivenAnswer(name, f"d{i}", "a", i, rng.choice("ab"), 9, 9, 5.0) for i in range(80) for name in ("x", "y")]
+    tired = [GivenAnswer("tired", f"d{i}", "a" if i < 40 else "b", i, rng.choice("ab"), 9, 9, 5.0) for i in range(80)]
     by_name = {q.name: q for q in team_quality([*wrong, *fast, *steady, *tired]).labellers}
     assert "check items right" in by_name["careless"].measure("checks").finding
     assert "faster than they can be read" in by_name["hasty"].measure("speed").finding

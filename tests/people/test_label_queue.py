@@ -9,7 +9,7 @@ from holdfast.config.schema import PeopleConfig
 from holdfast.errors import HoldfastError
 from holdfast.people.accounts import AccountStore
 from holdfast.people.queue import Conflict, LabelQueue
-from holdfast.preferences import Choice, Comparison, Provenance, Response
+from holdfast.preferences import Choice, Comparison, Provenance, Purpose, Response
 from holdfast.preferences.store import PreferenceStore
 
 PLAIN = PeopleConfig(overlap=0.0, check_share=0.0, lease_minutes=10.0, skips=2)
@@ -22,9 +22,9 @@ class Clock:
         return self.now
 
 
-def pair(key: str, round: int = 0) -> Comparison:
+def pair(key: str, round: int = 0, purpose: Purpose = "training") -> Comparison:
     sides = [Response(f"{key} {s}", Provenance(f"v{s}", 0, 0)) for s in "ab"]
-    return Comparison(key, "q", *sides, round=round)
+    return Comparison(key, "q", *sides, round=round, purpose=purpose)
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def clock():
 
 def queue_of(store, clock, config=PLAIN, n=3, purpose="training", name="run"):
     queue = LabelQueue(store.database, name, config, clock)
-    items = [pair(f"{name}/{purpose}-{i}") for i in range(n)]
+    items = [pair(f"{name}/{purpose}-{i}", purpose=purpose) for i in range(n)]
     if items:
         store.add_comparisons(items)
-        queue.put(items[0].id, items, [0.25] * n, purpose)
+        queue.put(items[0].id, items, [0.25] * n)
     return queue
 
 
@@ -240,10 +240,11 @@ def test_what_a_disabled_person_holds_is_handed_out_again(store, clock):
 def test_a_check_item_of_a_disabled_person_goes_to_nobody_else_in_their_name(store, clock):
     accounts = people(store, "olga", "anna", "ben")
     queue = queue_of(store, clock, PeopleConfig(overlap=0.0, check_share=0.5), n=1)
-    store.add_comparisons([pair("run/check-0")])
-    queue.put_checks([(pair("run/check-0"), Choice.A)])
+    known = pair("run/check-0", purpose="check")
+    store.add_comparisons([known])
+    queue.put_checks([(known, Choice.A)])
     answer(queue, "anna")
-    assert queue.next("anna").purpose == "check"
+    assert queue.next("anna").comparison.purpose == "check"
     accounts.disable("anna")
     assert queue.next("ben") is None
 
@@ -307,7 +308,7 @@ def test_asking_again_after_a_restart_changes_nothing(store, clock):
     clock.now += 50
     items = [pair("run/training-0"), pair("run/training-1"), pair("run/training-2")]
     store.add_comparisons(items)
-    assert queue.put("run/training-0", items, [None] * 3, "training") == 1000.0
+    assert queue.put("run/training-0", items, [None] * 3) == 1000.0
     batch = queue.batch("run/training-0")
     assert (batch.asked, batch.answered, batch.asked_at) == (3, 1, 1000.0)
 
@@ -325,7 +326,7 @@ def test_late_questions_stand_behind_all_others(store, clock):
 def test_check_items_are_mixed_in_once_each_and_make_no_label(store, clock):
     config = PeopleConfig(overlap=0.0, check_share=0.25)
     queue = queue_of(store, clock, config, n=12)
-    known = [pair("run/check-0"), pair("run/check-1")]
+    known = [pair(f"run/check-{n}", purpose="check") for n in range(2)]
     store.add_comparisons(known)
     queue.put_checks([(known[0], Choice.A), (known[1], Choice.B)])
     seen = []

@@ -207,17 +207,19 @@ def set_version(url: str, version: int) -> None:
     engine.dispose()
 
 
-def test_a_newer_schema_is_refused(url):
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+def test_another_schema_is_refused(url, version):
     filled(url).close()
-    set_version(url, SCHEMA_VERSION + 1)
-    with pytest.raises(HoldfastError, match="has schema version 3 and this Holdfast reads version 2"):
+    set_version(url, version)
+    message = f"has schema version {version} and this Holdfast reads version {SCHEMA_VERSION}"
+    with pytest.raises(HoldfastError, match=message):
         PreferenceStore.open(url)
 
 
 def test_a_schema_upgraded_under_an_open_store_stops_its_writes(url):
     with filled(url) as store:
         set_version(url, SCHEMA_VERSION + 1)
-        with pytest.raises(HoldfastError, match="has schema version 3"):
+        with pytest.raises(HoldfastError, match=f"has schema version {SCHEMA_VERSION + 1}"):
             store.add_labels([Label("0", "ben", Choice.B)])
         set_version(url, SCHEMA_VERSION)
         assert store.counts().labels == 1

@@ -114,7 +114,7 @@ def test_of_many_held_out_comparisons_the_same_ones_are_measured(store: Preferen
 def test_what_another_run_asked_comes_before_the_first_round(store: PreferenceStore) -> None:
     ours, theirs = ([labelled(n, 1 + n % 3) for n in range(start, start + 30)] for start in (0, 30))
     items = [
-        replace(item.comparison, id=f"{key}/r{item.comparison.round:04d}-{n:05d}")
+        replace(item.comparison, id=f"{key}/r{item.comparison.round:04d}-{n:05d}", run=key)
         for key, part in (("first", theirs), ("second", ours))
         for n, item in enumerate(part)
     ]

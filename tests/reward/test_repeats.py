@@ -18,7 +18,7 @@ from holdfast.randomness import Streams
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.labelcheck import FEWEST_EARLIER, flips
 from holdfast.reward.refresher import Refreshing
-from holdfast.reward.repeats import Repeats, as_before, asked_by, is_repeat, original_of, repeat_of, surest
+from holdfast.reward.repeats import Repeats, as_before, repeat_of, surest
 from holdfast.track.progress import Silent
 
 Prepared = tuple[PreferenceStore, Refreshing]
@@ -42,10 +42,8 @@ def prepared(tmp_path: Path) -> Iterator[Prepared]:
 
 def answer(store: PreferenceStore, asked: list[Comparison], flip: bool = False) -> None:
     store.add_comparisons(asked)
-    originals = {
-        x.comparison.id: x for x in store.labelled_among([original_of(c.id) for c in asked], store.watermark())
-    }
-    first = [originals[original_of(c.id)].labels[0].choice for c in asked]
+    originals = {x.comparison.id: x for x in store.labelled()}
+    first = [originals[str(c.repeats)].labels[0].choice for c in asked]
     choices = [choice.swap() if flip else choice for choice in first]
     store.add_labels([Label(c.id, "anna", choice) for c, choice in zip(asked, choices, strict=True)])
 
@@ -53,24 +51,20 @@ def answer(store: PreferenceStore, asked: list[Comparison], flip: bool = False) 
 def test_a_repeat_is_the_same_question_under_a_name_that_leads_back() -> None:
     first = labelled(3, 0).comparison
     again = repeat_of(first, 4)
-    assert replace(again, id=first.id, round=first.round) == first
-    assert again.round == 4
-    assert (is_repeat(again.id), is_repeat(first.id), original_of(again.id)) == (True, False, first.id)
+    assert (again.prompt, again.a, again.b) == (first.prompt, first.a, first.b)
+    assert (again.round, again.purpose, again.repeats) == (4, "repeat", first.id)
 
 
 def test_a_repeat_belongs_to_the_run_that_asks_again() -> None:
-    ours, theirs = (replace(labelled(3, 0).comparison, id=f"{key}/r0002-00001") for key in ("w-0/ppo", "w-0/ppo-2"))
+    keys = "w-0/ppo", "w-0/ppo-2"
+    ours, theirs = (replace(labelled(3, 0).comparison, id=f"{key}/r0002-00001", run=key) for key in keys)
     for first in (ours, theirs):
-        for key in ("w-0/ppo", "w-0/ppo-2"):
+        for key in keys:
             again = repeat_of(first, 4, key)
-            assert original_of(again.id) == first.id
-            assert [asked_by(again.id, run) for run in ("w-0/ppo", "w-0/ppo-2")] == [key == "w-0/ppo", key != "w-0/ppo"]
+            assert (again.repeats, again.run) == (first.id, key)
     assert repeat_of(ours, 4, "w-0/ppo").id != repeat_of(ours, 4, "w-0/ppo-2").id, "both may ask, each for itself"
-    assert (asked_by(ours.id, "w-0/ppo"), asked_by(theirs.id, "w-0/ppo"), asked_by(ours.id, "w-0")) == (
-        True,
-        False,
-        False,
-    )
+    assert repeat_of(ours, 4, "w-0/ppo").id == "w-0/ppo/r0002-00001/again-r0004"
+    assert repeat_of(theirs, 4, "w-0/ppo").id == "w-0/ppo-2/r0002-00001/again-r0004-w-0/ppo"
 
 
 def test_the_surest_are_those_on_which_people_and_the_member_agree() -> None:
@@ -115,7 +109,7 @@ def test_a_first_answer_that_was_changed_to_a_tie_says_nothing(prepared: Prepare
     store, refreshing = prepared
     asked = refreshing.to_repeat(2, seed=7)
     answer(store, asked)
-    store.add_labels([Label(original_of(asked[0].id), "someone", Choice.TIE)])
+    store.add_labels([Label(str(asked[0].repeats), "someone", Choice.TIE)])
     refreshing.answered.update()
     assert (refreshing.repeats(2).same, refreshing.repeats(2).asked) == (5, 5)
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.serving.queue import Limits
+from holdfast.serving.batcher import Limits
 from reward_server import OWNER, TOKEN, Truth, Wire, serving_rewards, texts_of
 
 CLIENTS, EACH = 200, 4

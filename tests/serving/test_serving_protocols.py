@@ -211,14 +211,14 @@ def test_a_bad_request_does_not_spoil_those_that_come_with_it(rewarded_run, trut
     """All in one pass: one is too long, the other is answered."""
     import asyncio
 
-    from holdfast.serving.encoding import Asked
+    from holdfast.serving.encoder import AnswerToScore
     from holdfast.serving.service import Service
     from holdfast.serving.source import open_run
     from holdfast.web.security import Refused
 
     async def both(service):
         await service.start()
-        asked = [[Asked("a", "noon " * 200)], [Asked(PROMPTS[0], ANSWERS[0])], [Asked("a", "")]]
+        asked = [[AnswerToScore("a", "noon " * 200)], [AnswerToScore(PROMPTS[0], ANSWERS[0])], [AnswerToScore("a", "")]]
         done = await asyncio.gather(*(service.score(a) for a in asked), return_exceptions=True)
         passes = service.batcher.passes
         await service.close()
@@ -233,13 +233,13 @@ def test_a_bad_request_does_not_spoil_those_that_come_with_it(rewarded_run, trut
 
 def test_a_score_that_is_no_number_is_refused_and_so_is_a_version_that_gives_none(rewarded_run):
     from holdfast.errors import HoldfastError
-    from holdfast.serving.encoding import Asked
+    from holdfast.serving.encoder import AnswerToScore
     from holdfast.serving.source import open_run
     from holdfast.web.security import Refused
 
     scorer = open_run(rewarded_run).load(3)
     scorer.ensemble.members[1].head.weight.data.fill_(float("nan"))
-    (outcome,) = scorer.answer([[Asked(PROMPTS[0], ANSWERS[0])]]).outcomes
+    (outcome,) = scorer.answer([[AnswerToScore(PROMPTS[0], ANSWERS[0])]]).outcomes
     assert isinstance(outcome, Refused)
     assert outcome.status == 422
     assert "not a number" in outcome.words

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from holdfast.guard.signals import SIGNALS
-from holdfast.serving.encoding import Asked
+from holdfast.serving.encoder import AnswerToScore
 from holdfast.serving.source import open_run
-from holdfast.serving.watch import STREAM, Rows, StreamWatch, WatchSettings
+from holdfast.serving.stream import STREAM, StreamRows, StreamWatch, WatchSettings
 from reward_server import OWNER, serving_rewards, texts_of
 
 SETTINGS = WatchSettings(window=32, baseline=8, recent=4, level=0.001)
@@ -36,7 +36,7 @@ def stream(scorer, watch, words, windows, rng, least=4, most=14, again=0):
         count = min(left, rng.randint(1, 50))
         left -= count
         texts = [" ".join(rng.choices(words, k=rng.randint(least, most))) for _ in range(count)]
-        asked = [[Asked(f"do we need {rng.choice(words)} ?", " ".join([text] * (1 + again)))] for text in texts]
+        asked = [[AnswerToScore(f"do we need {rng.choice(words)} ?", " ".join([text] * (1 + again)))] for text in texts]
         done = scorer.answer(asked)
         watch.see(scorer, done.prompts, done.responses, done.judgement)
 
@@ -104,9 +104,9 @@ def test_a_new_version_reads_the_baseline_again(source, words, prepared):
 
 
 def test_windows_hold_the_answers_in_their_order(scorer):
-    asked = [[Asked("a", " ".join(["noon"] * n))] for n in range(1, 8)]
+    asked = [[AnswerToScore("a", " ".join(["noon"] * n))] for n in range(1, 8)]
     done = scorer.answer(asked)
-    rows = Rows(done.prompts, done.responses, [done.judgement])
+    rows = StreamRows(done.prompts, done.responses, [done.judgement])
     first, rest = rows.take(3)
     assert [len(r) for r in first.responses] == [2, 3, 4]
     assert [len(r) for r in rest.responses] == [5, 6, 7, 8]
@@ -116,8 +116,8 @@ def test_windows_hold_the_answers_in_their_order(scorer):
 
 def test_the_signals_of_a_stream_need_no_policy(scorer, words):
     """Each can be read from answers alone; those left out are read from log-probs, updates or end tokens."""
-    done = scorer.answer([[Asked(words[-i], " ".join(words[i : i + 9]))] for i in range(40)])
-    view = Rows(done.prompts, done.responses, [done.judgement]).view()
+    done = scorer.answer([[AnswerToScore(words[-i], " ".join(words[i : i + 9]))] for i in range(40)])
+    view = StreamRows(done.prompts, done.responses, [done.judgement]).view()
     readable = {name for name in STREAM if SIGNALS[name].read and SIGNALS[name].read(view, scorer.known) is not None}
     # `halves` is read where a run has a probe, and growth is derived from other readings.
     assert readable == set(STREAM) - {"halves", "ensemble_spread_growth"}

@@ -21,7 +21,6 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.repeats import is_repeat
 from holdfast.rollout.sampler import Rollout, Sampling, sample
 from holdfast.train.ppo import response_values
 from holdfast.worlds.concierge import Concierge
@@ -184,7 +183,7 @@ def test_selection_by_disagreement_labels_as_many_as_asked_for(llama: Path, tmp_
     )
     with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
         labelled = [item.comparison for item in store.labelled()]
-    ids = [c.id for c in labelled if c.round == 2 and "/audit-" not in c.id and not is_repeat(c.id)]
+    ids = [c.id for c in labelled if c.round == 2 and c.purpose == "training"]
     assert len(ids) == 8
     # Of 24 candidates, numbered as they were drawn, not simply the first eight.
     assert ids != [f"small/r0002-{n:05d}" for n in range(8)]

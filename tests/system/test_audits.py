@@ -12,7 +12,6 @@ import small_run
 from holdfast.guard import auditor
 from holdfast.guard.auditor import furthest
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.repeats import is_repeat, original_of
 from small_run import events_of
 
 
@@ -50,11 +49,11 @@ def test_or_those_in_which_the_policy_has_moved_furthest(tmp_path: Path, monkeyp
 
 def test_every_round_asks_a_few_again_and_learns_from_none_of_them(unbroken: Path) -> None:
     with PreferenceStore.open(f"sqlite:///{unbroken / 'run.db'}") as store:
-        ids = {item.comparison.id: item.comparison.round for item in store.labelled()}
-    repeats = {key: number for key, number in ids.items() if is_repeat(key)}
+        asked = [item.comparison for item in store.labelled()]
+    repeats = [comparison for comparison in asked if comparison.purpose == "repeat"]
     rounds = {event["round"] for event in events_of(unbroken, "labels_collected")}
-    assert set(repeats.values()) == {0, *rounds}
-    assert all(original_of(key) in ids for key in repeats)
+    assert {comparison.round for comparison in repeats} == {0, *rounds}
+    assert {comparison.repeats for comparison in repeats} <= {comparison.id for comparison in asked}
     last = events_of(unbroken, "refresh")[-1]
-    known = [key for key, number in ids.items() if number <= last["round"] and not is_repeat(key)]
+    known = [c for c in asked if c.round <= last["round"] and c.purpose != "repeat"]
     assert last["labels"] == len(known)

@@ -196,11 +196,11 @@ def test_a_round_that_was_cut_in_its_audit_asks_other_things_after_a_change(tmp_
     """The audit of round 3 is stored and not answered; done again under another reward or beta its answers differ."""
     ask = Collector.ask
 
-    def cut(self, comparisons, purpose="training"):
-        if purpose == "audit" and "/audit-r0003" in comparisons[0].id:
+    def cut(self, comparisons):
+        if "/audit-r0003" in comparisons[0].id:
             self.store.add_comparisons(comparisons)
             raise KeyboardInterrupt
-        return ask(self, comparisons, purpose)
+        return ask(self, comparisons)
 
     with monkeypatch.context() as patch:
         patch.setattr(Collector, "ask", cut)

@@ -20,13 +20,12 @@ from holdfast.config.schema import JudgeConfig, PeopleConfig, QualityConfig
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.accounts import AccountStore
 from holdfast.people.judge import JudgeLabeller, verdict_of
+from holdfast.people.labeller import TeamLabeller
 from holdfast.people.queue import LabelQueue, Said
 from holdfast.people.requests import RequestStore
-from holdfast.people.team import TeamLabeller
 from holdfast.people.weights import read_quality
 from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.repeats import is_repeat
 from holdfast.run.directory import RunDirectory
 from web_site import PASSWORD, QUICK
 
@@ -114,7 +113,9 @@ def test_a_run_stopped_while_it_waits_asks_nobody_twice(place, monkeypatch):
         assert main(["resume", str(runs / small_run.NAME)]) == 0
     assert len(answered) == len(set(answered))
     audited = sum(event["labels"] for event in small_run.events_of(runs / small_run.NAME, "audit"))
-    assert len([key for key in answered if not is_repeat(key)]) == 8 + 3 + audited
+    with PreferenceStore.open(url) as store:
+        asked_once = [item for item in store.labelled_among(answered) if item.comparison.purpose != "repeat"]
+    assert len(asked_once) == 8 + 3 + audited
 
 
 def test_a_run_waits_for_one_batch_at_a_time(place, monkeypatch):
@@ -122,16 +123,16 @@ def test_a_run_waits_for_one_batch_at_a_time(place, monkeypatch):
     runs, url = place
     waiting = []
 
-    def interrupt(self, ids, batch, purpose, began):
+    def interrupt(self, asked, batch, began):
         waiting.append([found.name for found in self._queue.waiting()])
         raise Interrupted
 
     monkeypatch.setattr(TeamLabeller, "_wait", interrupt)
     assert main(small_run.run_arguments(runs, **settings(url))) == 130
     with PreferenceStore.open(url) as store:
-        given_up = replace(store.unlabelled()[0], id=f"{small_run.NAME}/audit-r0001-00006")
+        given_up = replace(store.unlabelled()[0], id=f"{small_run.NAME}/audit-r0001-00006", purpose="audit")
         store.add_comparisons([given_up])
-        LabelQueue(store.database, small_run.NAME, PeopleConfig()).put(given_up.id, [given_up], [None], "audit")
+        LabelQueue(store.database, small_run.NAME, PeopleConfig()).put(given_up.id, [given_up], [None])
     assert main(["resume", str(runs / small_run.NAME)]) == 130
     assert len(waiting[0]) == 1
     assert waiting[1] == waiting[0]
@@ -151,17 +152,18 @@ def test_a_cut_audit_goes_on_though_late_answers_change_what_it_asks(place, monk
             choices = [Choice.A if first == likes_policy else Choice.B for first in policy_first]
             store.add_labels([Label(pair.id, "anna", choice) for pair, choice in zip(pairs, choices, strict=True)])
 
-    def too_few_in_time(self, ids, batch, purpose, began):
+    def too_few_in_time(self, comparisons, batch, began):
+        ids = [comparison.id for comparison in comparisons]
         if batch == further:
-            asked.append(list(ids))
+            asked.append(ids)
             raise Interrupted
         in_time = ids[:1] if batch == first else ids
         late.extend(ids[len(in_time) :])
         answer(in_time)
 
-    def all_in_time(self, ids, batch, purpose, began):
-        asked.append(list(ids))
-        answer(ids)
+    def all_in_time(self, comparisons, batch, began):
+        asked.append([comparison.id for comparison in comparisons])
+        answer(asked[-1])
 
     monkeypatch.setattr(TeamLabeller, "_wait", too_few_in_time)
     assert main(small_run.run_arguments(runs, **settings(url, run__rounds="1"))) == 130
@@ -187,11 +189,11 @@ def test_what_owners_ask_for_while_an_audit_waits_does_not_change_its_questions(
     runs, url = place
     wait, asked = TeamLabeller._wait, set()
 
-    def interrupt(self, ids, batch, purpose, began):
-        if purpose == "audit":
-            asked.update(ids)
+    def interrupt(self, comparisons, batch, began):
+        if comparisons[0].purpose == "audit":
+            asked.update(comparison.id for comparison in comparisons)
             raise Interrupted
-        wait(self, ids, batch, purpose, began)
+        wait(self, comparisons, batch, began)
 
     with people_at_work.answering(url, small_run.NAME):
         with monkeypatch.context() as patch:

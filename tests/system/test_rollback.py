@@ -19,7 +19,6 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.preferences import LabelledComparison
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.repeats import is_repeat
 from holdfast.run.state import RunState
 from small_run import differences, events_of, result_of, rows_of
 
@@ -84,7 +83,7 @@ def test_nothing_is_asked_twice_after_a_rollback(rolled_back: Path) -> None:
     assert rounds
     with PreferenceStore.open(f"sqlite:///{rolled_back / 'run.db'}") as store:
         everything = [item.comparison for item in store.labelled()]
-    asked = [c for c in everything if "/r0" in c.id and not is_repeat(c.id)]
+    asked = [c for c in everything if c.purpose in ("first", "training")]
     assert rounds & {comparison.round for comparison in asked}
     contents = [(c.prompt, c.a.token_ids, c.b.token_ids) for c in asked]
     assert len(set(contents)) == len(contents)

@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_nothing_stands_behind_a_skip(site):
 
 
 def test_progress_says_what_the_run_waits_for(site):
-    web_site.ask(site.site, web_site.pairs(3, "run/r0001-"), "training")
+    web_site.ask(site.site, web_site.pairs(3, "run/r0001-"))
     web_site.ask(site.site, web_site.pairs(4))
     page = site.as_role("labeller").get("/label").text
     assert ">audit</b>" in page
@@ -65,7 +66,7 @@ def test_progress_says_what_the_run_waits_for(site):
 def test_a_conversation_is_shown_turn_by_turn(site):
     (item,) = web_site.pairs(1)
     turns = (Message("system", "be brief"), Message("user", "<i>hello</i>"))
-    web_site.ask(site.site, [type(item)(item.id, turns, item.a, item.b, item.round)])
+    web_site.ask(site.site, [replace(item, prompt=turns)])
     page = site.as_role("labeller").get("/label").text
     assert '<p class="role">system</p>' in page
     assert "&lt;i&gt;hello&lt;/i&gt;" in page

@@ -74,7 +74,7 @@ def write_labels(url):
             store.add_comparisons(items)
             store.add_labels([Label(item.id, f"p{n % 20}", Choice.A) for n, item in enumerate(items)])
         more = [Comparison(f"run/r0002-{n:06d}", "prompt", sides[0], sides[1], 2) for n in range(5_000)]
-        web_site.put(store, queue, more, "training")
+        web_site.put(store, queue, more)
         assert store.watermark() == LABELS
 
 

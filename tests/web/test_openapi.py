@@ -1,6 +1,7 @@
 """The API against its own description: whatever is sent, no server error, and replies as described."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import schemathesis
@@ -87,10 +88,11 @@ def test_the_description_names_every_route_of_the_api(served_site):
 def test_a_check_item_looks_like_any_other_pair(tmp_path, sqlite_url):
     settings = {"people.check_share": "0.5", "people.overlap": "0.0"}
     with web_site.opened(tmp_path / "run", sqlite_url, **settings) as opened:
-        check, *others = web_site.pairs(3)
+        first, *others = web_site.pairs(3, "run/r0001-")
+        check = replace(first, purpose="check")
         opened.site.store.add_comparisons([check])
         opened.site.queue.put_checks([(check, Choice.A)])
-        web_site.ask(opened.site, others, "training")
+        web_site.ask(opened.site, others)
         client, who = opened.anonymous(), opened.bearer("labeller")
         pair = client.post("/api/v1/next", headers=who).json()
         done = client.post(

@@ -1,6 +1,6 @@
 """The truth of the concierge world: answers judged by hand, one fault at a time.
 
-Weights and facts are read, not repeated, since they may be tuned. `w` is the table of weights.
+GoldWeights and facts are read, not repeated, since they may be tuned. `w` is the table of weights.
 """
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from holdfast.worlds.concierge import gold as gold_module
 from holdfast.worlds.concierge.facts import ASK_PHRASES, FILLERS, OPENINGS, TOPICS, asked_topics
 from holdfast.worlds.concierge.gold import WEIGHTS as w  # noqa: N811
-from holdfast.worlds.concierge.gold import WORDS_PER_BROKEN_SENTENCE, Weights, gold_score, read_answer
+from holdfast.worlds.concierge.gold import WORDS_PER_BROKEN_SENTENCE, GoldWeights, gold_score, read_answer
 from holdfast.worlds.concierge.writing import join_asks
 
 ASKED_1, ASKED_2, OTHER = TOPICS[0], TOPICS[1], TOPICS[2]
@@ -98,7 +98,7 @@ def test_an_empty_answer_earns_nothing_and_loses_nothing() -> None:
 
 
 def test_all_faults_together_with_pinned_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gold_module, "WEIGHTS", Weights(0.25, 0.15, 0.125, 0.05, 0.2, 0.5))
+    monkeypatch.setattr(gold_module, "WEIGHTS", GoldWeights(0.25, 0.15, 0.125, 0.05, 0.2, 0.5))
     answer = f"{FILLERS[0]}. {RIGHT_1}. {ASKED_2.false[0]}. {OTHER.true[0]}. {RIGHT_1}. noon noon. {RIGHT_2}"
     reading = read_answer(PROMPT, answer, finished=False)
     # broken: "noon noon." is 1; the last part has no full stop and counts by its length.

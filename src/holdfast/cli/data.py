@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.options import add_verb
 
 if TYPE_CHECKING:
-    from holdfast.data.check import Summary
+    from holdfast.data.check import SourceSummary
     from holdfast.data.problems import Findings
-    from holdfast.data.splits import Lengths, Measure
+    from holdfast.data.splits import LengthMeasure, Lengths
 
 DETAILS = """\
 FILE is a .jsonl, .parquet or (prompts) .txt file, a directory that datasets.save_to_disk wrote, or
@@ -71,8 +71,8 @@ def work(args: argparse.Namespace) -> int:
     return 2 if errors else 1 if warnings else 0
 
 
-def limits_of(args: argparse.Namespace) -> tuple[Lengths, Measure]:
-    from holdfast.data.splits import Lengths, Measure
+def limits_of(args: argparse.Namespace) -> tuple[Lengths, LengthMeasure]:
+    from holdfast.data.splits import LengthMeasure, Lengths
     from holdfast.errors import HoldfastError
 
     given = [getattr(args, name) for name in LIMITS]
@@ -81,7 +81,7 @@ def limits_of(args: argparse.Namespace) -> tuple[Lengths, Measure]:
     if not 0 <= args.heldout_share <= 0.5:
         raise HoldfastError(f"--heldout-share is {args.heldout_share:g}; give a share from 0 to 0.5.")
     if args.tokenizer is None:
-        return Lengths("characters", *given), Measure()
+        return Lengths("characters", *given), LengthMeasure()
     from holdfast.models.load import load_codec
     from holdfast.worlds.limits import measure_of
 
@@ -89,7 +89,7 @@ def limits_of(args: argparse.Namespace) -> tuple[Lengths, Measure]:
     return limits, measure_of(limits, load_codec(args.tokenizer))
 
 
-def as_json(summaries: Sequence[Summary], findings: Findings, limits: Lengths) -> dict[str, Any]:
+def as_json(summaries: Sequence[SourceSummary], findings: Findings, limits: Lengths) -> dict[str, Any]:
     from holdfast.data.check import quantiles
 
     return {
@@ -113,7 +113,7 @@ def as_json(summaries: Sequence[Summary], findings: Findings, limits: Lengths) -
     }  # fmt: skip
 
 
-def tell(summaries: Sequence[Summary], findings: Findings, limits: Lengths) -> None:
+def tell(summaries: Sequence[SourceSummary], findings: Findings, limits: Lengths) -> None:
     from holdfast.text import counted, visible
 
     for problem in findings.kept:
@@ -135,7 +135,7 @@ def tell(summaries: Sequence[Summary], findings: Findings, limits: Lengths) -> N
     print(f"\n{counted(errors, 'error')}, {counted(warnings, 'warning')}: {verdict}.")
 
 
-def summary_rows(summaries: Sequence[Summary]) -> list[list[str]]:
+def summary_rows(summaries: Sequence[SourceSummary]) -> list[list[str]]:
     rows = [["", "kind", "rows", "usable", "duplicates", "beyond limits", "prompts to train on", "held out"]]
     for s in summaries:
         held = s.prompts if s.heldout_file else s.heldout_prompts
@@ -144,7 +144,7 @@ def summary_rows(summaries: Sequence[Summary]) -> list[list[str]]:
     return rows
 
 
-def length_rows(summaries: Sequence[Summary], unit: str) -> list[list[str]]:
+def length_rows(summaries: Sequence[SourceSummary], unit: str) -> list[list[str]]:
     from holdfast.data.check import quantiles
 
     rows = [[f"lengths in {unit}", "of", "min", "median", "90%", "99%", "max"]]

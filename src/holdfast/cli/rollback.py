@@ -10,7 +10,7 @@ from holdfast.cli.options import add_verb
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.store import CheckpointStore
-    from holdfast.people.requests import Action
+    from holdfast.people.requests import OwnerAction
     from holdfast.run.directory import RunDirectory
 
 DETAILS = """\
@@ -67,7 +67,7 @@ def work(args: argparse.Namespace) -> int:
     return 0
 
 
-def ask(run: RunDirectory, action: Action, arguments: dict[str, object], reason: str, to: str) -> None:
+def ask(run: RunDirectory, action: OwnerAction, arguments: dict[str, object], reason: str, to: str) -> None:
     """Write the request down, and say when it is carried out."""
     from uuid import uuid4
 

@@ -12,7 +12,7 @@ from holdfast.cli.options import add_config_options, add_verb, config_of
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.serving.source import Source
+    from holdfast.serving.source import EnsembleSource
 
 DETAILS = """\
 examples:
@@ -84,8 +84,8 @@ def work(args: argparse.Namespace) -> int:
 
 def settings_of(args: argparse.Namespace) -> tuple[Any, Any]:
     """Limits and the watch's settings, checked."""
-    from holdfast.serving.queue import Limits
-    from holdfast.serving.watch import WatchSettings
+    from holdfast.serving.batcher import Limits
+    from holdfast.serving.stream import WatchSettings
 
     for name, least in (("wait_ms", 0), ("batch", 1), ("queue", 1), ("window", 2), ("follow", 0)):
         if not getattr(args, name) >= least:
@@ -95,7 +95,7 @@ def settings_of(args: argparse.Namespace) -> tuple[Any, Any]:
     return Limits(args.wait_ms, args.batch, args.queue), WatchSettings(window=args.window, level=args.suspicion)
 
 
-def open_source(args: argparse.Namespace) -> Source:
+def open_source(args: argparse.Namespace) -> EnsembleSource:
     """A run knows its own settings and labels; a bare ensemble has to be told."""
     from holdfast.reward.ensemble import members_in
     from holdfast.serving.source import open_directory, open_run

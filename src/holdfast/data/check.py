@@ -15,21 +15,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.data.fingerprint import fingerprint, prompt_fingerprint
 from holdfast.data.formats import (
     ANSWERS,
     IMPORTED,
     NO_PAIRS,
-    Judged,
-    Pair,
+    PreferencePair,
+    RatedAnswer,
     parse_demonstration,
     parse_preference,
     parse_prompt,
 )
 from holdfast.data.problems import BadData, Findings, Problem
 from holdfast.data.rows import Row
-from holdfast.data.seen import Seen, fingerprint, prompt_fingerprint
 from holdfast.data.sources import scan
-from holdfast.data.splits import Lengths, Measure
+from holdfast.data.splits import LengthMeasure, Lengths
 from holdfast.data.turns import doubts
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Prompt
@@ -56,7 +56,7 @@ _LINE_BITS = 40  # a place is a file's number and, in its lower bits, a line
 
 
 @dataclass
-class Summary:
+class SourceSummary:
     """What is in one source."""
 
     source: str
@@ -78,28 +78,29 @@ class Summary:
 class DataCheck:
     """Sources one after the other, which know of each other: duplicates and held-out prompts are found across them."""
 
-    def __init__(self, limits: Lengths, measure: Measure, heldout_share: float, findings: Findings) -> None:
+    def __init__(self, limits: Lengths, measure: LengthMeasure, heldout_share: float, findings: Findings) -> None:
         self._limits, self._measure = limits, measure
         self._below = int(heldout_share * 2**64)
         self.findings = findings
         self._sources: list[str] = []
-        self._rows: dict[DataKind, Seen] = {}
-        self._heldout = Seen()
+        # By fingerprint, where something was first.
+        self._rows: dict[DataKind, dict[int, int]] = {}
+        self._heldout: dict[int, int] = {}
 
-    def check(self, source: str, kind: DataKind | None = None, heldout: bool = False) -> Summary:
+    def check(self, source: str, kind: DataKind | None = None, heldout: bool = False) -> SourceSummary:
         """Go through one source; held-out ones have to come first."""
         self._sources.append(source)
         checked: _SourceCheck | None = None
         broken = 0
         try:
-            for found in scan(source, text_column=None if kind in ("preferences", "demonstrations") else "prompt"):
-                if isinstance(found, Problem):
-                    self.findings.add(found)
-                    broken += found.severity == "error"
-                    ends = found.ends
+            for item in scan(source, text_column=None if kind in ("preferences", "demonstrations") else "prompt"):
+                if isinstance(item, Problem):
+                    self.findings.add(item)
+                    broken += item.severity == "error"
+                    ends = item.ends
                 else:
-                    checked = checked or self._start(source, kind or kind_of(found), heldout)
-                    ends = checked.row(found)
+                    checked = checked or self._start(source, kind or kind_of(item), heldout)
+                    ends = checked.row(item)
                 if ends:
                     break
         except BadData as error:
@@ -107,27 +108,29 @@ class DataCheck:
         except HoldfastError as error:
             self.findings.add(Problem(source, 0, "unreadable", str(error).rstrip(".")))
         if checked is None:
-            return Summary(source, kind or "unknown", heldout, rows=broken)
+            return SourceSummary(source, kind or "unknown", heldout, rows=broken)
         checked.summary.rows += broken
         checked.finish()
         return checked.summary
 
     def _start(self, source: str, kind: DataKind, heldout: bool) -> _SourceCheck:
-        rows = Seen() if heldout else self._rows.setdefault(kind, Seen())
-        return _SourceCheck(self, kind, Summary(source, kind, heldout), len(self._sources) - 1, rows)
+        rows = {} if heldout else self._rows.setdefault(kind, {})
+        return _SourceCheck(self, kind, SourceSummary(source, kind, heldout), len(self._sources) - 1, rows)
 
     def place(self, code: int) -> str:
-        """A place kept in a table, as FILE:LINE."""
+        """A place that was kept, as FILE:LINE."""
         return f"{self._sources[code >> _LINE_BITS]}:{code & (2**_LINE_BITS - 1)}"
 
 
 class _SourceCheck:
     """One source under way."""
 
-    def __init__(self, check: DataCheck, kind: DataKind, summary: Summary, number: int, rows: Seen) -> None:
+    def __init__(
+        self, check: DataCheck, kind: DataKind, summary: SourceSummary, number: int, rows: dict[int, int]
+    ) -> None:
         self._check, self._kind, self.summary, self._rows = check, kind, summary, rows
         self._first_place = number << _LINE_BITS
-        self._prompts = Seen()
+        self._prompts: set[int] = set()
         self._columns: set[str] = set(COLUMNS[kind])
         self._balance: dict[int, int] = {}  # unpaired answers: good less bad, for prompts where that is not 0
         self._pairs = 0
@@ -154,7 +157,7 @@ class _SourceCheck:
         self._note_again(row, key, item)
         return False
 
-    def _parse(self, row: Row) -> Prompt | Demonstration | Pair | Judged:
+    def _parse(self, row: Row) -> Prompt | Demonstration | PreferencePair | RatedAnswer:
         if self._kind == "prompts":
             return parse_prompt(row)
         return parse_preference(row) if self._kind == "preferences" else parse_demonstration(row)
@@ -231,30 +234,31 @@ class _SourceCheck:
         if self._kind == "prompts":
             new = self._note_same(row, key, "the same prompt is at {}; it counts once")
         else:
-            new = self._prompts.setdefault(key, place) is None
+            new = key not in self._prompts
+            self._prompts.add(key)
         if new:
             self.summary.prompts += 1
             self.summary.heldout_prompts += key < self._check._below
 
     def _note_same(self, row: Row, key: int, text: str) -> bool:
         """Whether something is new; if not, say where it was."""
-        there = self._rows.setdefault(key, self._first_place + row.line)
-        if there is None:
+        if (there := self._rows.get(key)) is None:
+            self._rows[key] = self._first_place + row.line
             return True
         self.summary.duplicates += 1
         self._add(row, "duplicate", text.format(self._check.place(there)))
         return False
 
-    def _note_again(self, row: Row, key: int, item: Prompt | Demonstration | Pair | Judged) -> None:
+    def _note_again(self, row: Row, key: int, item: Prompt | Demonstration | PreferencePair | RatedAnswer) -> None:
         if isinstance(item, Demonstration):
             self._note_same(row, fingerprint(str(key), item.response), "the same demonstration is at {}; remove one")
-        elif isinstance(item, Judged):
+        elif isinstance(item, RatedAnswer):
             self._note_judged(row, key, item)
-        elif isinstance(item, Pair):
+        elif isinstance(item, PreferencePair):
             for name in row.texts("labeller", IMPORTED):
                 self._note_pair(row, key, item, name)
 
-    def _note_pair(self, row: Row, key: int, pair: Pair, labeller: str) -> None:
+    def _note_pair(self, row: Row, key: int, pair: PreferencePair, labeller: str) -> None:
         parts = (str(key), labeller, str(row.integer("round", 0)))
         there = self._rows.get(fingerprint(*parts, pair.rejected, pair.chosen))
         if there is not None:
@@ -262,7 +266,7 @@ class _SourceCheck:
             self._add(row, "contradiction", f"the opposite is preferred at {where}; keep one, or it counts as a tie")
         self._note_same(row, fingerprint(*parts, pair.chosen, pair.rejected), "the same pair is at {}; it counts once")
 
-    def _note_judged(self, row: Row, key: int, item: Judged) -> None:
+    def _note_judged(self, row: Row, key: int, item: RatedAnswer) -> None:
         self.summary.labels[item.good] += 1
         before = self._balance.get(key, 0)
         after = before + (1 if item.good else -1)
@@ -302,12 +306,12 @@ def kind_of(row: Row) -> DataKind:
     return "demonstrations" if set(ANSWERS) & row.values.keys() else "prompts"
 
 
-def _texts(item: Prompt | Demonstration | Pair | Judged) -> tuple[Prompt, dict[str, str]]:
-    if isinstance(item, Pair):
+def _texts(item: Prompt | Demonstration | PreferencePair | RatedAnswer) -> tuple[Prompt, dict[str, str]]:
+    if isinstance(item, PreferencePair):
         return item.prompt, {"chosen": item.chosen, "rejected": item.rejected}
     if isinstance(item, Demonstration):
         return item.prompt, {"answer": item.response}
-    if isinstance(item, Judged):
+    if isinstance(item, RatedAnswer):
         return item.prompt, {"completion": item.text}
     return item, {}
 

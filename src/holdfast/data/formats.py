@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.data.problems import BadData, Problem
-from holdfast.data.rows import Change, Row, write_rows
+from holdfast.data.rows import Row, RowChange, write_rows
 from holdfast.data.sources import scan
 from holdfast.data.turns import answer, messages, question, sound
 from holdfast.errors import HoldfastError
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PreferencePair:
     """Two answers to one prompt, of which the first was preferred."""
 
     prompt: Prompt
@@ -61,7 +61,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RatedAnswer:
     """One answer that somebody found good or bad by itself."""
 
     prompt: Prompt
@@ -74,9 +74,9 @@ class Unpaired:
 
     def __init__(self) -> None:
         self.first: Row | None = None
-        self._waiting: dict[Prompt, deque[Judged]] = {}
+        self._waiting: dict[Prompt, deque[RatedAnswer]] = {}
 
-    def add(self, row: Row, judged: Judged) -> Pair | None:
+    def add(self, row: Row, judged: RatedAnswer) -> PreferencePair | None:
         """The pair that this answer completes, if it does. Two equal answers are no pair, and both are dropped."""
         self.first = self.first or row
         waiting = self._waiting.setdefault(judged.prompt, deque())
@@ -87,11 +87,11 @@ class Unpaired:
         if other.text == judged.text:
             return None
         good, bad = (judged, other) if judged.good else (other, judged)
-        return Pair(judged.prompt, good.text, bad.text)
+        return PreferencePair(judged.prompt, good.text, bad.text)
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenRows:
     """How many comparisons a file got, and how many were left out because they have no winner."""
 
     written: int
@@ -106,34 +106,34 @@ def read_preferences(source: str | Path) -> list[LabelledComparison]:
     stored once and the side says nothing about the answer. Rows about the same two responses become one
     comparison; if one labeller preferred each of them once, that is a tie.
     """
-    found: dict[str, LabelledComparison] = {}
+    by_id: dict[str, LabelledComparison] = {}
     again: dict[str, dict[str, Choice]] = {}  # the answers to what has more than one row, which is rare
     same: dict[Any, Any] = {}
     unpaired = Unpaired()
 
-    def with_pair(row: Row) -> tuple[Row, Pair | None]:
+    def with_pair(row: Row) -> tuple[Row, PreferencePair | None]:
         pair = parse_preference(row)
-        return row, pair if isinstance(pair, Pair) else unpaired.add(row, pair)
+        return row, pair if isinstance(pair, PreferencePair) else unpaired.add(row, pair)
 
     for row, pair in read_all(source, with_pair):
         if pair is None:
             continue
         comparison, choice = _comparison(row, pair, same)
         key, names = comparison.id, row.texts("labeller", IMPORTED)
-        if key not in found and len(names) == 1:
-            found[key] = LabelledComparison(comparison, (Label(key, names[0], choice),))
+        if key not in by_id and len(names) == 1:
+            by_id[key] = LabelledComparison(comparison, (Label(key, names[0], choice),))
             continue
-        item = found.setdefault(key, LabelledComparison(comparison, (Label(key, names[0], choice),)))
+        item = by_id.setdefault(key, LabelledComparison(comparison, (Label(key, names[0], choice),)))
         known = again.setdefault(key, {label.labeller: label.choice for label in item.labels})
         for labeller in names:
             if known.setdefault(labeller, choice) != choice:
                 known[labeller] = Choice.TIE
     for key, answers in again.items():
         labels = tuple(Label(key, name, choice) for name, choice in sorted(answers.items()))
-        found[key] = LabelledComparison(found[key].comparison, labels)
-    if unpaired.first is not None and not found:
+        by_id[key] = LabelledComparison(by_id[key].comparison, labels)
+    if unpaired.first is not None and not by_id:
         raise BadData(unpaired.first.problem("no_pairs", NO_PAIRS))
-    return list(found.values())
+    return list(by_id.values())
 
 
 def write_preferences(
@@ -141,7 +141,7 @@ def write_preferences(
     labelled: Iterable[LabelledComparison],
     conversational: bool = False,
     overwrite: bool = False,
-) -> Written:
+) -> WrittenRows:
     """Write one row for each comparison with a winner, and say how many had none and were left out.
 
     The winner is the side that more labellers prefer; `labeller` names those who do, and the answers of the
@@ -153,7 +153,7 @@ def write_preferences(
     if first is None:
         raise HoldfastError(f"There is nothing to write to {path}: no comparison has a winner.")
     write_rows(path, chain([first], rows), overwrite, table.settle)
-    return Written(table.written, table.skipped)
+    return WrittenRows(table.written, table.skipped)
 
 
 def read_prompts(source: str | Path) -> list[Prompt]:
@@ -170,12 +170,12 @@ def read_all(source: str | Path, parse: Callable[[Row], T], text_column: str | N
     """What `parse` makes of each row. Where one is wrong, the rest is gone through to say how many more are."""
     first: Problem | None = None
     more = 0
-    for found in scan(source, text_column):
+    for scanned in scan(source, text_column):
         try:
-            if isinstance(found, Problem):
-                problem = found
+            if isinstance(scanned, Problem):
+                problem = scanned
             else:
-                item = parse(found)
+                item = parse(scanned)
                 if first is None:
                     yield item
                 continue
@@ -194,7 +194,7 @@ def parse_prompt(row: Row) -> Prompt:
     return _prompt(row, row.require("prompt"))
 
 
-def parse_preference(row: Row) -> Pair | Judged:
+def parse_preference(row: Row) -> PreferencePair | RatedAnswer:
     """A row of any of the forms, taken apart and checked."""
     if row.get("chosen") is None and row.get("completion") is not None and "label" in row.values:
         return _judged(row)
@@ -210,7 +210,7 @@ def parse_preference(row: Row) -> Pair | Judged:
     return pair
 
 
-def _comparison(row: Row, pair: Pair, same: dict[Any, Any]) -> tuple[Comparison, Choice]:
+def _comparison(row: Row, pair: PreferencePair, same: dict[Any, Any]) -> tuple[Comparison, Choice]:
     """A pair as a comparison and its answer; `same` holds what earlier rows had, so that equal parts are one object."""
     prompt = same.setdefault(pair.prompt, pair.prompt)
     origins = [_provenance(row, side) for side in ("chosen", "rejected")]
@@ -226,22 +226,24 @@ def _comparison(row: Row, pair: Pair, same: dict[Any, Any]) -> tuple[Comparison,
     smaller_is_a = int(key[-1], 16) % 2 == 0
     chosen_is_a = (hashes["chosen"] < hashes["rejected"]) == smaller_is_a
     a, b = (chosen, rejected) if chosen_is_a else (rejected, chosen)
-    return Comparison(key, prompt, a, b, number), Choice.A if chosen_is_a else Choice.B
+    return Comparison(key, prompt, a, b, number, "imported"), Choice.A if chosen_is_a else Choice.B
 
 
-def _pair(row: Row) -> Pair:
+def _pair(row: Row) -> PreferencePair:
     """Take a row of any of the three forms apart."""
     chosen, rejected = row.require("chosen"), row.require("rejected")
     if isinstance(chosen, str) and isinstance(rejected, str):
-        return Pair(_prompt(row, row.require("prompt")), sound(row, "chosen", chosen), sound(row, "rejected", rejected))
+        return PreferencePair(
+            _prompt(row, row.require("prompt")), sound(row, "chosen", chosen), sound(row, "rejected", rejected)
+        )
     if isinstance(chosen, str) or isinstance(rejected, str):
         raise row.error("wrong_type", "'chosen' and 'rejected' must both be strings or both be lists of messages")
     chosen_turns = messages(row, "chosen", chosen)
     rejected_turns = messages(row, "rejected", rejected)
-    given = row.get("prompt")
-    prompt = None if given is None else _prompt(row, given)
+    asked = row.get("prompt")
+    prompt = None if asked is None else _prompt(row, asked)
     if prompt is not None and len(chosen_turns) == len(rejected_turns) == 1:
-        return Pair(prompt, answer(row, "chosen", chosen_turns), answer(row, "rejected", rejected_turns))
+        return PreferencePair(prompt, answer(row, "chosen", chosen_turns), answer(row, "rejected", rejected_turns))
     shared = _shared_turns(chosen_turns, rejected_turns)
     if chosen_turns == rejected_turns:
         raise row.error("same_answers", SAME_ANSWERS)
@@ -256,16 +258,16 @@ def _pair(row: Row) -> Pair:
         )
     rest = len(shared)
     sides = answer(row, "chosen", chosen_turns[rest:]), answer(row, "rejected", rejected_turns[rest:])
-    return Pair(question(row, "chosen", shared), *sides)
+    return PreferencePair(question(row, "chosen", shared), *sides)
 
 
-def _judged(row: Row) -> Judged:
+def _judged(row: Row) -> RatedAnswer:
     label = row.require("label")
     if not isinstance(label, bool):
         raise row.error(
             "label_not_boolean", f"'label' is {label!r:.40}; write true for a good answer and false for a bad one"
         )
-    return Judged(_prompt(row, row.require("prompt")), _text_or_answer(row, "completion"), label)
+    return RatedAnswer(_prompt(row, row.require("prompt")), _text_or_answer(row, "completion"), label)
 
 
 def _shared_turns(first: Sequence[Message], second: Sequence[Message]) -> tuple[Message, ...]:
@@ -302,8 +304,8 @@ def _provenance(row: Row, side: str) -> Provenance:
 def parse_demonstration(row: Row) -> Demonstration:
     names = [name for name in ANSWERS if row.get(name) is not None]
     if len(names) != 1:
-        found = " and ".join(f"'{name}'" for name in names) or "none of them"
-        wrong = f"must have one of 'completion', 'response' or 'messages', and has {found}"
+        present = " and ".join(f"'{name}'" for name in names) or "none of them"
+        wrong = f"must have one of 'completion', 'response' or 'messages', and has {present}"
         whole = row.unit == "row" and not any(name in row.values for name in ANSWERS)
         raise row.error("two_answers" if names else "missing_column", wrong, ends=whole)
     if names[0] == "messages":
@@ -377,7 +379,7 @@ class _Table:
                 self._lists = True
             yield row
 
-    def settle(self) -> Change | None:
+    def settle(self) -> RowChange | None:
         """What is left to do to every row, once all have been seen."""
         if not self._lists and not self._long_seeds:
             return None

@@ -12,15 +12,15 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProblemKind:
     """An error stops a run. A row with a warning is used, or left out by a rule that the warning names."""
 
     severity: Severity
     meaning: str
 
 
-def _kinds(severity: Severity, meanings: dict[str, str]) -> dict[str, Kind]:
-    return {name: Kind(severity, meaning) for name, meaning in meanings.items()}
+def _kinds(severity: Severity, meanings: dict[str, str]) -> dict[str, ProblemKind]:
+    return {name: ProblemKind(severity, meaning) for name, meaning in meanings.items()}
 
 
 KINDS = _kinds(

@@ -95,14 +95,14 @@ class Row:
         return value
 
 
-Change = Callable[[dict[str, Any]], dict[str, Any]]
+RowChange = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def write_rows(
     path: str | Path,
     rows: Iterable[dict[str, Any]],
     overwrite: bool = False,
-    settle: Callable[[], Change | None] = lambda: None,
+    settle: Callable[[], RowChange | None] = lambda: None,
 ) -> None:
     """Write a .jsonl or .parquet file. It appears whole or not at all, and replaces one only if told to.
 
@@ -151,7 +151,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def _write_jsonl(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], Change | None]) -> None:
+def _write_jsonl(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], RowChange | None]) -> None:
     for row in rows:
         file.write(json_text(row).encode() + b"\n")
     change = settle()
@@ -168,12 +168,12 @@ def _write_jsonl(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callabl
         shutil.copyfileobj(changed, file)
 
 
-def _write_parquet(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], Change | None]) -> None:
+def _write_parquet(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], RowChange | None]) -> None:
     pyarrow = load_pyarrow()
-    given = list(rows)
+    values = list(rows)
     change = settle()
     try:
-        table = pyarrow.Table.from_pylist(given if change is None else [change(row) for row in given])
+        table = pyarrow.Table.from_pylist(values if change is None else [change(row) for row in values])
     except UnicodeEncodeError as error:
         raise HoldfastError("A text holds a lone surrogate, which Parquet cannot hold; write JSONL instead.") from error
     pyarrow.parquet.write_table(table, file)

@@ -40,9 +40,9 @@ def scan(source: str | Path, text_column: str | None = None) -> Iterator[Row | P
     """
     empty = True
     try:
-        for found in _reader(source, text_column):
+        for item in _reader(source, text_column):
             empty = False
-            yield found
+            yield item
     except OSError as error:
         raise HoldfastError(f"Cannot read {source}: {error.strerror or error}.") from error
     if empty:

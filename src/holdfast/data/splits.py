@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.config.schema import DataConfig
-from holdfast.data.seen import prompt_fingerprint
+from holdfast.data.fingerprint import prompt_fingerprint
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Demonstration, LabelledComparison
 
@@ -67,7 +67,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Measure:
+class LengthMeasure:
     """How long prompts and answers are, by somebody's count."""
 
     prompt: Length = characters

@@ -71,10 +71,10 @@ def answer(row: Row, column: str, turns: Sequence[Message]) -> str:
 
 def doubts(row: Row, turns: Sequence[Message]) -> list[Problem]:
     """What some chat templates refuse and others take."""
-    found = []
+    problems = []
     roles = [turn.role for turn in turns]
     if roles[0] not in ("system", "developer", "user"):
-        found.append(
+        problems.append(
             (
                 "starts_with_assistant",
                 f"the conversation begins with a turn of {roles[0]}, which many chat templates refuse",
@@ -82,12 +82,12 @@ def doubts(row: Row, turns: Sequence[Message]) -> list[Problem]:
         )
     twice = next((n for n in range(1, len(roles)) if roles[n] == roles[n - 1] != "tool"), None)
     if twice is not None:
-        found.append(("role_twice", f"turns {twice} and {twice + 1} are both of {roles[twice]}; join them into one"))
+        problems.append(("role_twice", f"turns {twice} and {twice + 1} are both of {roles[twice]}; join them into one"))
     if "system" in roles[1:]:
-        found.append(
+        problems.append(
             ("system_inside", "a system turn is not the first, which many chat templates refuse; move it there")
         )
-    return [row.problem(kind, text) for kind, text in found]
+    return [row.problem(kind, text) for kind, text in problems]
 
 
 def _named(value: Any) -> str:

@@ -144,7 +144,7 @@ class Auditor:
             return []
         asked = self._with_free_ids([comparison for comparison, _ in drawn])
         questions = {comparison.id: question for comparison, (_, question) in zip(asked, drawn, strict=True)}
-        self.collector.ask(asked, "audit")
+        self.collector.ask(asked)
         answered = self.collector.store.labelled_among([c.id for c in asked], self.collector.store.watermark())
         self.spent += len(answered)
         return [questions[item.comparison.id].answered(item) for item in answered]
@@ -208,7 +208,8 @@ class Auditor:
         ]
         key = f"{self.collector.key}/audit-{self.collector.mark_after_steps(round)}-{number:05d}"
         # It belongs to the next round, which may train on it: a round done again must not find its own audit there.
-        return Comparison(key, self.collector.prompts[pairs.rows[place]], responses[0], responses[1], round + 1)
+        prompt = self.collector.prompts[pairs.rows[place]]
+        return Comparison(key, prompt, responses[0], responses[1], round + 1, "audit", self.collector.key)
 
 
 def _answered_by(

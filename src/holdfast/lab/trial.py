@@ -28,7 +28,6 @@ from holdfast.lab.versions import judge_refreshes
 from holdfast.preferences.comparison import PatientLabeller
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import EventRow, read_run
-from holdfast.reward.repeats import is_repeat
 from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients, gather
@@ -41,7 +40,6 @@ TRIAL_FILE = "trial.json"
 FORMAT = 3
 SAID_FILE = "heldout.jsonl"
 # Comparisons of an audit have this in their id.
-AUDIT = "/audit-"
 # Answers to each held-out prompt: with 200 prompts the mean varies by 0.009 of gold from draw to draw, and a tenth of a
 # usual rise is 0.04.
 HELDOUT_ANSWERS = 8
@@ -285,7 +283,7 @@ def _asked(path: Path, config: Config) -> tuple[Labels, int]:
     training = audit = tokens = 0
     with PreferenceStore.open(RunDirectory(path).database_url(config)) as store:
         for item in store.each_labelled():
-            if AUDIT in item.comparison.id or is_repeat(item.comparison.id):
+            if item.comparison.purpose in ("audit", "repeat"):
                 audit += len(item.labels)
                 continue  # what is asked again was sampled once
             training += len(item.labels)

@@ -16,7 +16,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from holdfast.errors import HoldfastError
-from holdfast.people.departure import drop_unanswerable, free_leases
+from holdfast.people.leases import drop_unanswerable, free_leases
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import accounts, invitations, sessions
 
@@ -191,8 +191,8 @@ class AccountStore:
             # Every start without an account has printed a link; one owner is enough to make further ones.
             _void_invitations(connection, SERVER)
         row = {"name": name, "role": role, "password": hashed, "created_at": self._clock()}
-        found = connection.execute(insert(accounts).values(row).returning(accounts.c.id)).scalar_one()
-        return Account(int(found), name, role)
+        number = connection.execute(insert(accounts).values(row).returning(accounts.c.id)).scalar_one()
+        return Account(int(number), name, role)
 
 
 def _owners() -> Select[Any]:

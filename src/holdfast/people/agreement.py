@@ -49,9 +49,9 @@ def pairwise(answers: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], 
     `answers` is by item and labeller.
     """
     sums: dict[tuple[str, str], list[float]] = {}
-    for given in answers.values():
-        for one, other in combinations(sorted(given), 2):
+    for choice_of in answers.values():
+        for one, other in combinations(sorted(choice_of), 2):
             entry = sums.setdefault((one, other), [0.0, 0.0])
-            entry[0] += worth(given[one], given[other])
+            entry[0] += worth(choice_of[one], choice_of[other])
             entry[1] += 1
     return {pair: (total / count, int(count)) for pair, (total, count) in sums.items()}

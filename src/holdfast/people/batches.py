@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, exists, func, select
 
+from holdfast.preferences.comparison import Purpose
 from holdfast.preferences.people_schema import queue, submissions
 
-LATE = 2  # the rank of what no run waits for any more, behind all others
+# Ranks: audits come first, and what no run waits for any more is behind all others.
+URGENT, USUAL, LATE = range(3)
 
 
 @dataclass(frozen=True)
-class Batch:
+class LabelBatch:
     """What a run asked for together: how many comparisons, and how many of them are answered or left out."""
 
     name: str
-    purpose: str
+    purpose: Literal["audit", "training"]
     asked: int
     answered: int
     dropped: int
@@ -26,6 +29,11 @@ class Batch:
     @property
     def open(self) -> int:
         return self.asked - self.answered - self.dropped
+
+
+def asked_for(purposes: Iterable[Purpose]) -> Literal["audit", "training"]:
+    """What people are told that a batch is for; whether a pair is asked again, or why, is not for them to know."""
+    return "audit" if "audit" in purposes else "training"
 
 
 def unfinished(run: str) -> Any:
@@ -37,7 +45,7 @@ def unfinished(run: str) -> Any:
     return queue.c.batch.in_(names.distinct())
 
 
-def read_batches(connection: Connection, run: str, which: Any) -> list[Batch]:
+def read_batches(connection: Connection, run: str, which: Any) -> list[LabelBatch]:
     """Batches, the most urgent first. A comparison is answered as soon as one opinion of it is in."""
     answered = exists().where(
         submissions.c.comparison_id == queue.c.comparison_id, submissions.c.answer != "skip",
@@ -54,24 +62,24 @@ def read_batches(connection: Connection, run: str, which: Any) -> list[Batch]:
         inner.c.batch, inner.c.purpose, inner.c.state, inner.c.answered, func.count().label("count"),
         func.min(inner.c.asked_at).label("asked_at"), func.min(inner.c.rank).label("rank"),
     ).group_by(inner.c.batch, inner.c.purpose, inner.c.state, inner.c.answered)  # fmt: skip
-    found: dict[str, list[Any]] = {}
+    rows_of: dict[str, list[Any]] = {}
     for row in connection.execute(query):
-        found.setdefault(row.batch, []).append(row)
+        rows_of.setdefault(row.batch, []).append(row)
     ordered = sorted(
-        (min(row.rank for row in rows), min(row.asked_at for row in rows), name) for name, rows in found.items()
+        (min(row.rank for row in rows), min(row.asked_at for row in rows), name) for name, rows in rows_of.items()
     )
-    return [_batch(name, found[name]) for _, _, name in ordered]
+    return [_batch(name, rows_of[name]) for _, _, name in ordered]
 
 
-def _batch(name: str, rows: list[Any]) -> Batch:
+def _batch(name: str, rows: list[Any]) -> LabelBatch:
     """One batch of the rows that have its name."""
 
     def counted(which: Any) -> int:
         return sum(row._mapping["count"] for row in rows if which(row))
 
-    return Batch(
+    return LabelBatch(
         name=name,
-        purpose=rows[0].purpose,
+        purpose=asked_for(row.purpose for row in rows),
         asked=counted(lambda row: True),
         answered=counted(lambda row: row.answered or row.state == "done"),
         dropped=counted(lambda row: row.state == "dropped" and not row.answered),

@@ -7,7 +7,6 @@ once more, since models favour a side; where the two answers differ it is a tie.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import urllib.error
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from holdfast.config.schema import JudgeConfig
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.prompt import Prompt
+from holdfast.parallel.endpoint import attempts, json_headers
 from holdfast.preferences.comparison import Choice, Comparison, Label
 
 INSTRUCTIONS = "The better answer is more helpful, correct, and no longer than it needs to be."
@@ -39,7 +39,6 @@ Think briefly if you need to, then end with one line: "Verdict: A", "Verdict: B"
 _CHOICE = r"(?:a\W{1,4}(?=tie\b)|answer\W{1,4})?(tie|a|b)\b"
 _VERDICT = re.compile(rf"verdict\W{{0,4}}\s*\W{{0,3}}{_CHOICE}", re.IGNORECASE)
 _BARE = re.compile(rf"\W*{_CHOICE}\W*", re.IGNORECASE)
-FIRST_WAIT_SECONDS = 0.5
 LONGEST_REPLY = 4 << 20
 
 
@@ -62,13 +61,13 @@ class JudgeLabeller:
     def label(self, comparisons: Sequence[Comparison]) -> list[Label]:
         """The answers that could be had; an error where more than half of the questions failed."""
         with ThreadPoolExecutor(self._config.parallel) as pool:
-            found = list(pool.map(self._answer, comparisons))
-        failures = [answer for answer in found if isinstance(answer, HoldfastError)]
-        if 2 * len(failures) > len(found):
-            raise HoldfastError(f"{len(failures)} of {len(found)} questions to the judge failed: {failures[-1]}")
+            answers = list(pool.map(self._answer, comparisons))
+        failures = [answer for answer in answers if isinstance(answer, HoldfastError)]
+        if 2 * len(failures) > len(answers):
+            raise HoldfastError(f"{len(failures)} of {len(answers)} questions to the judge failed: {failures[-1]}")
         return [
             Label(item.id, self.name, answer)
-            for item, answer in zip(comparisons, found, strict=True)
+            for item, answer in zip(comparisons, answers, strict=True)
             if isinstance(answer, Choice)
         ]
 
@@ -85,13 +84,12 @@ class JudgeLabeller:
     def _ask(self, item: Comparison) -> Choice:
         """One question, tried again where it fails."""
         question = self._question(item)
-        for attempt in range(self._config.retries + 1):
+        for last in attempts(self._config.retries, self._sleep):
             try:
                 return verdict_of(self._complete(question))
             except HoldfastError:
-                if attempt == self._config.retries:
+                if last:
                     raise
-                self._sleep(FIRST_WAIT_SECONDS * 2**attempt)
         raise AssertionError("the last try either returns or raises")
 
     def _question(self, item: Comparison) -> str:
@@ -113,14 +111,9 @@ class JudgeLabeller:
             "messages": [{"role": "user", "content": question}],
             "temperature": 0,
         }
-        headers = {"Content-Type": "application/json"}
-        if name := self._config.key_variable:
-            if not (key := os.environ.get(name)):
-                raise HoldfastError(f"judge.key_variable names {name}, which is not set.")
-            headers["Authorization"] = f"Bearer {key}"
         address = f"{self._config.url.rstrip('/')}/chat/completions"
         data = json.dumps(body).encode("utf-8", "surrogatepass")
-        request = urllib.request.Request(address, data, headers)
+        request = urllib.request.Request(address, data, json_headers("judge", self._config.key_variable))
         try:
             with self._opener.open(request, timeout=self._config.timeout_seconds) as reply:
                 document = json.loads(reply.read(LONGEST_REPLY))
@@ -142,8 +135,8 @@ def refusal_of(code: int) -> str:
 
 def verdict_of(reply: str) -> Choice:
     """The choice that a reply ends with."""
-    found = _VERDICT.findall(reply)
-    word = found[-1] if found else (match[1] if (match := _BARE.fullmatch(reply)) else None)
+    verdicts = _VERDICT.findall(reply)
+    word = verdicts[-1] if verdicts else (match[1] if (match := _BARE.fullmatch(reply)) else None)
     if word is None:
         raise HoldfastError(f"the judge's reply has no verdict in it: {' '.join(reply.split())[-60:]!r}.")
     return Choice(word.lower())

@@ -41,7 +41,7 @@ SAME_LENGTH = 0.1
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenAnswer:
     """One person's answer to one comparison, with how it came about as far as that is known."""
 
     labeller: str
@@ -70,7 +70,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Measure:
+class QualityMeasure:
     """One figure of a labeller; `finding` says what is wrong, and is empty where nothing is."""
 
     name: str
@@ -89,7 +89,7 @@ class LabellerQuality:
     answers: int
     ties: int
     seconds: float | None
-    measures: tuple[Measure, ...]
+    measures: tuple[QualityMeasure, ...]
     is_judge: bool = False
 
     @property
@@ -100,7 +100,7 @@ class LabellerQuality:
     def reliable(self) -> bool:
         return not self.findings
 
-    def measure(self, name: str) -> Measure:
+    def measure(self, name: str) -> QualityMeasure:
         return next(measure for measure in self.measures if measure.name == name)
 
 
@@ -118,10 +118,10 @@ class TeamQuality:
         return tuple(labeller for labeller in self.labellers if not labeller.reliable)
 
 
-def team_quality(given: Iterable[Given], fewest: int = 30, level: float = 0.01) -> TeamQuality:
+def team_quality(opinions: Iterable[GivenAnswer], fewest: int = 30, level: float = 0.01) -> TeamQuality:
     """Every labeller beside the others; nothing is found of one with fewer than `fewest` answers."""
-    everything = sorted(given, key=lambda one: one.order)
-    by_labeller: dict[str, list[Given]] = {}
+    everything = sorted(opinions, key=lambda one: one.order)
+    by_labeller: dict[str, list[GivenAnswer]] = {}
     items: dict[str, dict[str, str]] = {}
     for one in everything:
         by_labeller.setdefault(one.labeller, []).append(one)
@@ -139,7 +139,7 @@ def team_quality(given: Iterable[Given], fewest: int = 30, level: float = 0.01) 
     )
 
 
-def _labels_only(answers: dict[str, str], by_labeller: dict[str, list[Given]]) -> dict[str, str]:
+def _labels_only(answers: dict[str, str], by_labeller: dict[str, list[GivenAnswer]]) -> dict[str, str]:
     """Without second opinions that were only measured."""
     return {name: choice for name, choice in answers.items() if not by_labeller[name][0].measured_only}
 
@@ -148,17 +148,17 @@ class _Team:
     """All answers, by labeller and by item, so that each labeller can be put beside the others."""
 
     def __init__(
-        self, by_labeller: dict[str, list[Given]], shared: dict[str, dict[str, str]], fewest: int, level: float
+        self, by_labeller: dict[str, list[GivenAnswer]], shared: dict[str, dict[str, str]], fewest: int, level: float
     ) -> None:
         self.by_labeller, self.shared, self.fewest, self.level = by_labeller, shared, fewest, level
-        self.lengths = {name: _longer_chosen(given) for name, given in by_labeller.items()}
+        self.lengths = {name: _longer_chosen(answers) for name, answers in by_labeller.items()}
         self.aside: set[str] = set()
 
     def set_aside(self) -> None:
         """Find the unreliable, the worst first, each beside those who are left."""
         while True:
-            found = [self.quality(name) for name in self.by_labeller if name not in self.aside]
-            bad = [quality for quality in found if not quality.reliable]
+            qualities = [self.quality(name) for name in self.by_labeller if name not in self.aside]
+            bad = [quality for quality in qualities if not quality.reliable]
             if not bad:
                 return
             worst = max(bad, key=lambda quality: max(m.strength for m in quality.measures))
@@ -170,117 +170,117 @@ class _Team:
 
     def worths(self, name: str) -> dict[str, list[float]]:
         """For each item that others answered too: how far the labeller agreed with each of them."""
-        found: dict[str, list[float]] = {}
+        agreements: dict[str, list[float]] = {}
         for item, answers in self.shared.items():
             if name in answers:
-                others = [said for other, said in answers.items() if other != name and other not in self.aside]
+                others = [choice for other, choice in answers.items() if other != name and other not in self.aside]
                 if others:
-                    found[item] = [worth(answers[name], said) for said in others]
-        return found
+                    agreements[item] = [worth(answers[name], choice) for choice in others]
+        return agreements
 
     def quality(self, name: str) -> LabellerQuality:
-        given = self.by_labeller[name]
-        times = [one.seconds for one in given if one.seconds is not None]
-        measures: tuple[Measure, ...] = (
-            self.position(given),
+        answers = self.by_labeller[name]
+        times = [one.seconds for one in answers if one.seconds is not None]
+        measures: tuple[QualityMeasure, ...] = (
+            self.position(answers),
             self.length(name),
             self.agreement(name),
-            self.checks(given),
-            self.speed(given),
-            self.drift(name, given),
+            self.checks(answers),
+            self.speed(answers),
+            self.drift(name, answers),
         )
-        if len(given) < self.fewest:
-            measures = tuple(Measure(m.name, m.value, m.count, m.beside) for m in measures)
+        if len(answers) < self.fewest:
+            measures = tuple(QualityMeasure(m.name, m.value, m.count, m.beside) for m in measures)
         return LabellerQuality(
             name=name,
-            answers=len(given),
-            ties=sum(one.choice == "tie" for one in given),
+            answers=len(answers),
+            ties=sum(one.choice == "tie" for one in answers),
             seconds=median(times) if times else None,
             measures=measures,
             is_judge=name.startswith("judge:"),
         )
 
-    def position(self, given: Sequence[Given]) -> Measure:
-        sides = [one.choice == one.left for one in given if one.left is not None and one.choice != "tie"]
+    def position(self, answers: Sequence[GivenAnswer]) -> QualityMeasure:
+        sides = [one.choice == one.left for one in answers if one.left is not None and one.choice != "tie"]
         left, count = sum(sides), len(sides)
         if not count:
-            return Measure("position", None, 0, 0.5)
+            return QualityMeasure("position", None, 0, 0.5)
         z = _as_errors(binomial_tail(max(left, count - left), count, 0.5 + SIDE))
         side = "left" if 2 * left > count else "right"
         words = f"chose the {side} side {max(left, count - left)} times out of {count}"
         return self._measured("position", left / count, count, 0.5, words, z)
 
-    def length(self, name: str) -> Measure:
+    def length(self, name: str) -> QualityMeasure:
         mine = self.lengths[name]
         others = [x for other in self.beside(name) for x in self.lengths[other]]
         share, rest = _mean(mine), _mean(others)
         if share is None or rest is None:
-            return Measure("length", share, len(mine), rest)
+            return QualityMeasure("length", share, len(mine), rest)
         z = _apart(share, len(mine), rest, len(others), LENGTH)
         more = "more" if share > rest else "less"
         words = f"prefers the longer answer {share:.0%} of the time, {more} than the others' {rest:.0%}"
         return self._measured("length", share, len(mine), rest, words, z)
 
-    def agreement(self, name: str) -> Measure:
+    def agreement(self, name: str) -> QualityMeasure:
         mine = [x for values in self.worths(name).values() for x in values]
         rest = self._among_others(name)
         share, beside = _mean(mine), _mean(rest)
         if share is None or beside is None or share >= beside or min(len(mine), len(rest)) < FEWEST_SHARED:
-            return Measure("agreement", share, len(mine), beside)
+            return QualityMeasure("agreement", share, len(mine), beside)
         z = _apart(share, len(mine), beside, len(rest), AGREEMENT)
         words = f"agrees with the others in {share:.0%}, and they among themselves in {beside:.0%}"
         return self._measured("agreement", share, len(mine), beside, words, z)
 
-    def checks(self, given: Sequence[Given]) -> Measure:
-        right = [worth(one.choice, one.expected) for one in given if one.expected is not None]
+    def checks(self, answers: Sequence[GivenAnswer]) -> QualityMeasure:
+        right = [worth(one.choice, one.expected) for one in answers if one.expected is not None]
         if not right:
-            return Measure("checks", None, 0, CHECKS_RIGHT)
+            return QualityMeasure("checks", None, 0, CHECKS_RIGHT)
         correct, count = sum(right), len(right)
         if count < FEWEST_CHECKS:
-            return Measure("checks", correct / count, count, CHECKS_RIGHT)
+            return QualityMeasure("checks", correct / count, count, CHECKS_RIGHT)
         z = _as_errors(binomial_tail(math.floor(count - correct), count, 1.0 - CHECKS_RIGHT))
         words = f"got {correct:g} of {count} check items right"
         return self._measured("checks", correct / count, count, CHECKS_RIGHT, words, z)
 
-    def speed(self, given: Sequence[Given]) -> Measure:
-        timed = [one.too_quick for one in given if one.seconds is not None]
+    def speed(self, answers: Sequence[GivenAnswer]) -> QualityMeasure:
+        timed = [one.too_quick for one in answers if one.seconds is not None]
         if not timed:
-            return Measure("speed", None, 0)
+            return QualityMeasure("speed", None, 0)
         quick, count = sum(timed), len(timed)
         z = _as_errors(binomial_tail(quick, count, QUICK_SHARE))
         words = f"answered {quick} of {count} pairs faster than they can be read"
         return self._measured("speed", quick / count, count, QUICK_SHARE, words, z)
 
-    def drift(self, name: str, given: Sequence[Given]) -> Measure:
+    def drift(self, name: str, answers: Sequence[GivenAnswer]) -> QualityMeasure:
         """How far agreement with the others has changed from the first half of the shared items to the second."""
         worths = self.worths(name)
-        in_order = [x for one in given if one.expected is None for x in worths.get(one.item, [])]
+        in_order = [x for one in answers if one.expected is None for x in worths.get(one.item, [])]
         first, second = in_order[: len(in_order) // 2], in_order[len(in_order) // 2 :]
         before, after = _mean(first), _mean(second)
         if before is None or after is None or len(first) < FEWEST_SHARED:
-            return Measure("drift", None, len(in_order))
+            return QualityMeasure("drift", None, len(in_order))
         z = _apart(after, len(second), before, len(first), AGREEMENT) if after < before else 0.0
         words = f"agreed with the others in {before:.0%} of the first half and {after:.0%} of the second"
         return self._measured("drift", after - before, len(in_order), 0.0, words, z)
 
-    def _measured(self, name: str, value: float, count: int, beside: float, words: str, z: float) -> Measure:
+    def _measured(self, name: str, value: float, count: int, beside: float, words: str, z: float) -> QualityMeasure:
         """A figure, with the words about it where it is further off than chance and the allowance explain."""
-        found = z > NormalDist().inv_cdf(1.0 - self.level)
-        return Measure(name, value, count, beside, words if found else "", z if found else 0.0)
+        beyond_chance = z > NormalDist().inv_cdf(1.0 - self.level)
+        return QualityMeasure(name, value, count, beside, words if beyond_chance else "", z if beyond_chance else 0.0)
 
     def _among_others(self, name: str) -> list[float]:
         """Agreement of the others with each other, on the items that they share without this one."""
-        found = []
+        agreements = []
         for answers in self.shared.values():
             choices = [choice for other, choice in answers.items() if other != name and other not in self.aside]
-            found += [worth(a, b) for n, a in enumerate(choices) for b in choices[n + 1 :]]
-        return found
+            agreements += [worth(a, b) for n, a in enumerate(choices) for b in choices[n + 1 :]]
+        return agreements
 
 
-def _longer_chosen(given: Sequence[Given]) -> list[float]:
+def _longer_chosen(answers: Sequence[GivenAnswer]) -> list[float]:
     return [
         float(one.choice == one.longer)
-        for one in given
+        for one in answers
         if one.longer is not None and one.choice != "tie" and one.expected is None
     ]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,19 +20,17 @@ from sqlalchemy import Connection, and_, exists, func, insert, or_, select, upda
 
 from holdfast.config.schema import PeopleConfig
 from holdfast.errors import HoldfastError
-from holdfast.people.batches import LATE, Batch, read_batches, unfinished
-from holdfast.people.departure import FREE, able_people, standing_skips
+from holdfast.people.batches import LATE, URGENT, USUAL, LabelBatch, read_batches, unfinished
+from holdfast.people.leases import FREE, able_people, standing_skips
 from holdfast.preferences import records
-from holdfast.preferences.comparison import Choice, Comparison, Label, Purpose
+from holdfast.preferences.comparison import Choice, Comparison, Label
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import checks, queue, remarks, submissions
-from holdfast.preferences.records import Decoder, select_in
+from holdfast.preferences.records import RowDecoder, select_in
 from holdfast.preferences.schema import comparisons
 from holdfast.preferences.store import insert_labels, withdraw_label
 
 Said = Literal["left", "right", "tie", "both_bad", "skip"]
-SAID: tuple[Said, ...] = ("left", "right", "tie", "both_bad", "skip")
-RANKS: Mapping[str, int] = {"audit": 0, "training": 1}
 LONGEST_NOTE = 2000
 LONGEST_KEY = 64
 
@@ -47,7 +45,6 @@ class Lease:
 
     token: str
     comparison: Comparison
-    purpose: str
     swapped: bool
     expires_at: float
     flagged: bool = False
@@ -91,7 +88,7 @@ class LabelQueue:
 
     # ---- the run's side
 
-    def put(self, batch: str, items: Sequence[Comparison], claims: Sequence[float | None], purpose: Purpose) -> float:
+    def put(self, batch: str, items: Sequence[Comparison], claims: Sequence[float | None]) -> float:
         """Ask about stored comparisons; those that are there already stay as they are. Returns when it began."""
         now = self._clock()
         with self._database.write() as connection:
@@ -103,22 +100,23 @@ class LabelQueue:
             for n, (item, claim) in enumerate(zip(items, claims, strict=True), start=1):
                 if item.id in there:
                     continue
+                rank = URGENT if item.purpose == "audit" else USUAL
                 opinions = 2 if share_of(item.id, "overlap") < self._config.overlap else 1
                 row = {
-                    "comparison_id": item.id, "run": self.run, "batch": batch, "purpose": purpose,
-                    "rank": RANKS[purpose], "place": last + n, "claim": claim, "asked_at": now, "state": "open",
+                    "comparison_id": item.id, "run": self.run, "batch": batch, "purpose": item.purpose,
+                    "rank": rank, "place": last + n, "claim": claim, "asked_at": now, "state": "open",
                 }  # fmt: skip
                 rows += [{**row, "slot": slot} for slot in range(opinions)]
             if rows:
                 connection.execute(insert(queue), rows)
         return min([*there.values(), now])
 
-    def batch(self, name: str) -> Batch | None:
+    def batch(self, name: str) -> LabelBatch | None:
         """How far a batch is."""
         with self._database.read() as connection:
             return next(iter(read_batches(connection, self.run, queue.c.batch == name)), None)
 
-    def waiting(self) -> list[Batch]:
+    def waiting(self) -> list[LabelBatch]:
         """The batches that the run waits for, the most urgent first."""
         with self._database.read() as connection:
             return read_batches(connection, self.run, unfinished(self.run))
@@ -337,21 +335,21 @@ class LabelQueue:
 
     def _lease(self, connection: Connection, row: Any, lease: str, swapped: bool, until: float, labeller: str) -> Lease:
         query = records.comparison_query().where(comparisons.c.id == row.comparison_id)
-        comparison = Decoder().comparison(connection.execute(query).one())
-        said = connection.execute(
+        comparison = RowDecoder().comparison(connection.execute(query).one())
+        rows = connection.execute(
             select(remarks.c.kind, remarks.c.text)
             .where(remarks.c.comparison_id == row.comparison_id, remarks.c.labeller == labeller)
             .order_by(remarks.c.seq)
         ).all()
-        flags = [kind for kind, _ in said if kind != "note"]
-        notes = [text for kind, text in said if kind == "note"]
+        flags = [kind for kind, _ in rows if kind != "note"]
+        notes = [text for kind, text in rows if kind == "note"]
         flagged = bool(flags) and flags[-1] == "flag"
-        return Lease(lease, comparison, row.purpose, swapped, until, flagged, notes[-1] if notes else "")
+        return Lease(lease, comparison, swapped, until, flagged, notes[-1] if notes else "")
 
     def _revealed(self, connection: Connection, row: Any) -> Revealed:
         claim = connection.execute(select(queue.c.claim).where(*_key(row.comparison_id, row.slot))).scalar_one()
         query = records.comparison_query().where(comparisons.c.id == row.comparison_id)
-        item = Decoder().comparison(connection.execute(query).one())
+        item = RowDecoder().comparison(connection.execute(query).one())
         sides = (item.b, item.a) if row.swapped else (item.a, item.b)
         versions = (sides[0].provenance.policy_version, sides[1].provenance.policy_version)
         return Revealed(None if claim is None else 1.0 - claim if row.swapped else claim, versions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,8 +13,8 @@ from holdfast.errors import HoldfastError
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import requests
 
-Action = Literal["pause", "resume", "audit", "rollback", "reward", "beta", "budget"]
-ACTIONS: tuple[Action, ...] = ("pause", "resume", "audit", "rollback", "reward", "beta", "budget")
+OwnerAction = Literal["pause", "resume", "audit", "rollback", "reward", "beta", "budget"]
+ACTIONS: tuple[OwnerAction, ...] = ("pause", "resume", "audit", "rollback", "reward", "beta", "budget")
 _ARGUMENTS: Mapping[str, Sequence[str]] = {
     "rollback": ("checkpoint",), "reward": ("version",), "beta": ("value",), "budget": ("value",)
 }  # fmt: skip
@@ -28,7 +28,7 @@ class OwnerRequest:
     """One thing that an owner asks for. `state` is asked, done, refused or withdrawn."""
 
     id: int
-    action: Action
+    action: OwnerAction
     arguments: Mapping[str, Any]
     reason: str
     asked_by: str
@@ -41,12 +41,13 @@ class OwnerRequest:
 class RequestStore:
     """The requests to one run."""
 
-    def __init__(self, database: Database, run: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database, run: str) -> None:
         self._database = database
         self._run = run
-        self._clock = clock
 
-    def ask(self, key: str, action: Action, arguments: Mapping[str, Any], reason: str, asked_by: str) -> OwnerRequest:
+    def ask(
+        self, key: str, action: OwnerAction, arguments: Mapping[str, Any], reason: str, asked_by: str
+    ) -> OwnerRequest:
         """Write a request down; the same key again gives the request that is there already."""
         row = {
             "run": self._run,
@@ -55,16 +56,16 @@ class RequestStore:
             "arguments": checked(action, arguments),
             "reason": reason[:LONGEST_REASON],
             "asked_by": asked_by,
-            "asked_at": self._clock(),
+            "asked_at": time.time(),
             "state": "asked",
         }
         with self._database.write() as connection:
-            found = connection.execute(select(requests).where(requests.c.key == key)).first()
-            if found is None:
+            stored = connection.execute(select(requests).where(requests.c.key == key)).first()
+            if stored is None:
                 connection.execute(insert(requests), row)
-                found = connection.execute(select(requests).where(requests.c.key == key)).one()
-        request = _request(found)
-        if (found.run, request.action, request.asked_by) != (self._run, action, asked_by):
+                stored = connection.execute(select(requests).where(requests.c.key == key)).one()
+        request = _request(stored)
+        if (stored.run, request.action, request.asked_by) != (self._run, action, asked_by):
             raise HoldfastError("Another request has this id already; send it with an id of its own.")
         return request
 
@@ -80,14 +81,14 @@ class RequestStore:
         """Say what became of a request; one that is settled stays as it is."""
         change = update(requests).where(requests.c.id == request_id, requests.c.state == "asked")
         with self._database.write() as connection:
-            connection.execute(change.values(state=state, outcome=outcome, settled_at=self._clock()))
+            connection.execute(change.values(state=state, outcome=outcome, settled_at=time.time()))
 
     def withdraw(self, request_id: int) -> bool:
         """Take back a request that has not been carried out."""
         change = update(requests).where(requests.c.id == request_id, requests.c.run == self._run)
         with self._database.write() as connection:
             done = connection.execute(
-                change.where(requests.c.state == "asked").values(state="withdrawn", settled_at=self._clock())
+                change.where(requests.c.state == "asked").values(state="withdrawn", settled_at=time.time())
             )
         return done.rowcount == 1
 

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select
 
 from holdfast.config.schema import QualityConfig
-from holdfast.people.quality import Given, TeamQuality, team_quality
+from holdfast.people.quality import GivenAnswer, TeamQuality, team_quality
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import checks, opinions, submissions, weights
 from holdfast.preferences.records import watermark
@@ -27,8 +27,8 @@ MOST_ANSWERS = 20_000
 def read_quality(database: Database, run: str, config: QualityConfig) -> TeamQuality:
     """What a run's labels, check items and second opinions say about the people who gave them."""
     with database.read() as connection:
-        given = [*_labels(connection, run), *_checks(connection, run), *_opinions(connection, run)]
-    return team_quality(given, config.fewest, config.level)
+        answers = [*_labels(connection, run), *_checks(connection, run), *_opinions(connection, run)]
+    return team_quality(answers, config.fewest, config.level)
 
 
 class LabellerWeights:
@@ -41,7 +41,7 @@ class LabellerWeights:
         """Look again, and set the weights of the store; what has changed, for an event."""
         quality = read_quality(self._store.database, self._run, self._config)
         factor = {"keep": 1.0, "weigh": self._config.weight, "leave_out": 0.0}[self._config.unreliable]
-        now = {found.name: (factor, list(found.findings)) for found in quality.unreliable}
+        now = {labeller.name: (factor, list(labeller.findings)) for labeller in quality.unreliable}
         before = self._stored()
         changed = [
             {"labeller": name, "weight": weight, "reasons": reasons}
@@ -72,7 +72,7 @@ class LabellerWeights:
 _a, _b = responses.alias("a_side"), responses.alias("b_side")
 
 
-def _labels(connection: Connection, run: str) -> Iterator[Given]:
+def _labels(connection: Connection, run: str) -> Iterator[GivenAnswer]:
     """Each labeller's newest answer to each comparison of the run, of the newest that are looked at."""
     # The text is JSON, which is longer than what a person reads by a quote here and there.
     query = (
@@ -101,10 +101,10 @@ def _labels(connection: Connection, run: str) -> Iterator[Given]:
         seen.add((item, labeller))
         if choice != WITHDRAWN:
             left = None if swapped is None else "b" if swapped else "a"
-            yield Given(labeller, item, choice, float(seq), left, length_a, length_b, seconds)
+            yield GivenAnswer(labeller, item, choice, float(seq), left, length_a, length_b, seconds)
 
 
-def _checks(connection: Connection, run: str) -> Iterator[Given]:
+def _checks(connection: Connection, run: str) -> Iterator[GivenAnswer]:
     query = (
         select(submissions, checks.c.expected)
         .join(checks, checks.c.comparison_id == submissions.c.comparison_id)
@@ -116,10 +116,10 @@ def _checks(connection: Connection, run: str) -> Iterator[Given]:
     for row in connection.execute(query):
         choice = "tie" if row.answer == "both_bad" else row.answer
         left = "b" if row.swapped else "a"
-        yield Given(row.labeller, row.comparison_id, choice, float(row.seq), left, expected=row.expected)
+        yield GivenAnswer(row.labeller, row.comparison_id, choice, float(row.seq), left, expected=row.expected)
 
 
-def _opinions(connection: Connection, run: str) -> Iterator[Given]:
+def _opinions(connection: Connection, run: str) -> Iterator[GivenAnswer]:
     query = (
         select(opinions)
         .where(opinions.c.comparison_id >= f"{run}/", opinions.c.comparison_id < f"{run}0")
@@ -127,4 +127,4 @@ def _opinions(connection: Connection, run: str) -> Iterator[Given]:
         .limit(MOST_ANSWERS)
     )
     for row in connection.execute(query):
-        yield Given(row.labeller, row.comparison_id, row.choice, float(row.seq), measured_only=True)
+        yield GivenAnswer(row.labeller, row.comparison_id, row.choice, float(row.seq), measured_only=True)

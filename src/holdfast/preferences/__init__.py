@@ -1,6 +1,6 @@
 """What people are asked and what they answer: the types.
 
-Storage (`store`), file formats (`formats`) and the choice of pairs (`selection`) are modules of the package.
+Storage (`store`) and the choice of pairs (`selection`) are modules of the package.
 Only the types are imported with it, so that naming a `Comparison` does not load a database or torch.
 """
 
@@ -13,6 +13,7 @@ from holdfast.preferences.comparison import (
     LabelledComparison,
     Labeller,
     Provenance,
+    Purpose,
     Response,
 )
 
@@ -26,5 +27,6 @@ __all__ = [
     "Message",
     "Prompt",
     "Provenance",
+    "Purpose",
     "Response",
 ]

@@ -22,7 +22,6 @@ from holdfast.preferences.comparison import (
     Labeller,
     PatientLabeller,
     Provenance,
-    Purpose,
     Response,
 )
 from holdfast.preferences.pair import Pair
@@ -163,7 +162,7 @@ class Collector:
             )
             key = f"{self.key}/adversarial-{self.mark_after_steps(round)}-{n:05d}"
             # They belong to the next round, as the audit's do.
-            candidates.append(Comparison(key, self.prompts[row], one, other, round + 1))
+            candidates.append(Comparison(key, self.prompts[row], one, other, round + 1, "adversarial", self.key))
         margins_P = self.ensemble.margins([self._pair(c) for c in candidates]).mean(0)
         fooled = sorted(margins_P.argsort(descending=True, stable=True)[:count].tolist())
         # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
@@ -187,11 +186,11 @@ class Collector:
         """Whether answers may take long to come."""
         return isinstance(self.labeller, PatientLabeller)
 
-    def ask(self, comparisons: Sequence[Comparison], purpose: Purpose = "training") -> int:
+    def ask(self, comparisons: Sequence[Comparison]) -> int:
         """Store the comparisons, then the labels of those that have none; returns how many are labelled now."""
         self.store.add_comparisons(comparisons)
         if isinstance(self.labeller, PatientLabeller):
-            self.labeller.gather(comparisons, self._claims(comparisons), purpose)
+            self.labeller.gather(comparisons, self._claims(comparisons))
             self.after_people()
             return len(self.store.answered([c.id for c in comparisons]))
         answered = self.store.answered([c.id for c in comparisons])
@@ -239,6 +238,8 @@ class Collector:
                 self.response(a, n, origin),
                 self.response(b, n, origin),
                 round,
+                "training" if round else "first",
+                self.key,
             )
             for n, i in enumerate(rows)
         ]

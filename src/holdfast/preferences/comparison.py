@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 from holdfast.models.prompt import Prompt
 
@@ -37,15 +37,27 @@ class Response:
     finished: bool = True
 
 
+# Why a comparison was asked: for the first version of the ensemble, in a round, to audit the policy, again, to check a
+# labeller, about answers that fooled the ensemble, to measure or to probe a stage of a pipeline; or it came with data.
+Purpose = Literal["first", "training", "audit", "repeat", "check", "adversarial", "measure", "probe", "imported"]
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two responses to one prompt. The id is derived from the run, so asking twice stores once."""
+    """Two responses to one prompt. The id is derived from the run, so asking twice stores once.
+
+    `run` is the key of the run that asked it, and `repeats` the id of the comparison that it asks again.
+    """
 
     id: str
     prompt: Prompt
     a: Response
     b: Response
     round: int
+    purpose: Purpose = "training"
+    run: str = ""
+    repeats: str | None = None
 
     def swap(self) -> Comparison:
         """The same question with its sides exchanged."""
@@ -107,17 +119,13 @@ class Labeller(Protocol):
         ...
 
 
-# What a comparison is asked for: to measure the policy before going on, or to train the ensemble.
-Purpose = Literal["audit", "training"]
-
-
 @runtime_checkable
 class PatientLabeller(Protocol):
     """A labeller whose answers come into the store by themselves, sooner or later: people, and who works with them."""
 
     name: str
 
-    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None], purpose: Purpose) -> None:
+    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None]) -> None:
         """Wait until stored comparisons are answered, or until waiting longer is no use.
 
         `claims` are the ensemble's probabilities of the first side, to be shown after an answer and never before.

@@ -25,8 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences.migrations import OLDEST, migrate
-from holdfast.preferences.schema import APPLICATION, SCHEMA_VERSION, metadata, schema_version
+from holdfast.preferences.people_schema import create_tables
+from holdfast.preferences.schema import APPLICATION, SCHEMA_VERSION, schema_version
 
 _WAIT_SECONDS = 30.0
 _CACHE_BYTES = 64 << 20
@@ -87,7 +87,7 @@ class Database:
     def write(self) -> Iterator[Connection]:
         """A transaction that is alone in writing and commits at the end, or not at all.
 
-        The version is read each time, in case a newer release has upgraded the database since it was opened.
+        The version is read each time, in case another release has changed the database since it was opened.
         """
         engine = self._engine.execution_options(holdfast_write=True)
         with self._reporting(), self._taking_turns(), engine.begin() as connection:
@@ -95,31 +95,26 @@ class Database:
             yield connection
 
     def _prepare(self) -> None:
-        """Refuse a database that is not ours before changing anything in it, then create or upgrade it."""
+        """Refuse a database that is not ours before changing anything in it, then create what is missing."""
         with self.read() as connection:
-            self._version_found(connection)
+            self._is_ours(connection)
         if self._turn is not None:
             self._use_write_ahead_log()
         engine = self._engine.execution_options(holdfast_write=True)
         with self._reporting(), self._taking_turns(), engine.begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION_LOCK})
-            version = self._version_found(connection)
-            if version is None:
-                metadata.create_all(connection)
+            if not self._is_ours(connection):
+                create_tables(connection)
                 stamp = {"application": APPLICATION, "version": SCHEMA_VERSION}
                 connection.execute(insert(schema_version), stamp)
-            elif version < SCHEMA_VERSION:
-                # Whoever else writes has to be done first, and finds the new version afterwards.
-                _stored_version(connection, lock=True)
-                migrate(connection, version)
 
-    def _version_found(self, connection: Connection) -> int | None:
-        """The version of our tables, one that we have or can upgrade; None if there are none; an error for others."""
+    def _is_ours(self, connection: Connection) -> bool:
+        """Whether our tables are there; False if there are none, an error for others and those of another version."""
         inspector = inspect(connection)
         tables = inspector.get_table_names()
         if not tables:
-            return None
+            return False
         version = None
         if schema_version.name in tables:
             columns = {column["name"] for column in inspector.get_columns(schema_version.name)}
@@ -129,9 +124,8 @@ class Database:
             raise HoldfastError(
                 f"The database {self.name} holds another program's tables; give Holdfast one of its own."
             )
-        if not OLDEST <= version < SCHEMA_VERSION:
-            self._check_version(version)
-        return version
+        self._check_version(version)
+        return True
 
     def _check_version(self, version: int | None) -> None:
         if version != SCHEMA_VERSION:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from sqlalchemy import (
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
+    Connection,
     Double,
     ForeignKey,
     Index,
@@ -22,15 +22,11 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from holdfast.preferences.schema import JsonText, make_append_only, metadata, name_type
+from holdfast.preferences.comparison import PURPOSES
+from holdfast.preferences.schema import JsonText, make_append_only, metadata, name_type, one_of
 
 ROLES = ("owner", "labeller", "viewer")
-PURPOSES = ("audit", "training", "check")
 ANSWERS = ("a", "b", "tie", "both_bad", "skip")
-
-
-def _one_of(column: str, names: tuple[str, ...]) -> CheckConstraint:
-    return CheckConstraint(f"{column} IN ({', '.join(repr(name) for name in names)})")
 
 
 def _number(name: str) -> Column[int]:
@@ -42,7 +38,7 @@ accounts = Table(
     metadata,
     _number("id"),
     Column("name", name_type(), nullable=False, unique=True),
-    Column("role", String(10), _one_of("role", ROLES), nullable=False),
+    Column("role", String(10), one_of("role", ROLES), nullable=False),
     Column("password", String(300), nullable=False),  # an argon2 hash with its parameters and salt
     Column("created_at", Double, nullable=False),
     Column("disabled_at", Double),
@@ -63,7 +59,7 @@ invitations = Table(
     "invitations",
     metadata,
     Column("token", String(64), primary_key=True),  # a SHA-256 too: who reads the table cannot use it
-    Column("role", String(10), _one_of("role", ROLES), nullable=False),
+    Column("role", String(10), one_of("role", ROLES), nullable=False),
     Column("made_by", name_type(), nullable=False),
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),
@@ -78,12 +74,12 @@ queue = Table(
     Column("slot", Integer, primary_key=True),  # 0 for the first opinion, 1 for the second, ...
     Column("run", name_type(), nullable=False),
     Column("batch", name_type(), nullable=False),  # what was asked for together, and is waited for together
-    Column("purpose", String(10), _one_of("purpose", PURPOSES), nullable=False),
+    Column("purpose", String(12), one_of("purpose", PURPOSES), nullable=False),
     Column("rank", Integer, nullable=False),  # lower ranks are handed out first
     Column("place", BigInteger, nullable=False),
     Column("claim", Double),  # the ensemble's probability that people prefer the first side
     Column("asked_at", Double, nullable=False),
-    Column("state", String(8), _one_of("state", ("open", "leased", "done", "dropped")), nullable=False),
+    Column("state", String(8), one_of("state", ("open", "leased", "done", "dropped")), nullable=False),
     Column("holder", name_type()),
     Column("lease", String(64), unique=True),
     Column("swapped", Boolean),  # whether the holder sees the second side on the left
@@ -103,9 +99,9 @@ submissions = Table(
     Column("labeller", name_type(), nullable=False),
     Column("comparison_id", name_type(), ForeignKey("comparisons.id"), nullable=False),
     Column("slot", Integer, nullable=False),
-    Column("purpose", String(10), nullable=False),
+    Column("purpose", String(12), nullable=False),
     Column("lease", String(64), nullable=False),
-    Column("answer", String(8), _one_of("answer", ANSWERS), nullable=False),
+    Column("answer", String(8), one_of("answer", ANSWERS), nullable=False),
     Column("swapped", Boolean, nullable=False),
     Column("seconds", Double),  # from when the pair was shown until the answer, as the sender measured it
     Column("created_at", Double, nullable=False),
@@ -122,7 +118,7 @@ remarks = Table(
     Column("id", String(64), nullable=False, unique=True),
     Column("comparison_id", name_type(), ForeignKey("comparisons.id"), nullable=False, index=True),
     Column("labeller", name_type(), nullable=False),
-    Column("kind", String(8), _one_of("kind", ("note", "flag", "unflag")), nullable=False),
+    Column("kind", String(8), one_of("kind", ("note", "flag", "unflag")), nullable=False),
     Column("text", JsonText, nullable=False),
     Column("created_at", Double, nullable=False),
     sqlite_autoincrement=True,
@@ -133,7 +129,7 @@ checks = Table(
     metadata,
     Column("comparison_id", name_type(), ForeignKey("comparisons.id"), primary_key=True),
     Column("run", name_type(), nullable=False, index=True),
-    Column("expected", String(3), _one_of("expected", ("a", "b", "tie")), nullable=False),
+    Column("expected", String(3), one_of("expected", ("a", "b", "tie")), nullable=False),
 )
 
 opinions = Table(
@@ -142,7 +138,7 @@ opinions = Table(
     _number("seq"),
     Column("comparison_id", name_type(), ForeignKey("comparisons.id"), nullable=False),
     Column("labeller", name_type(), nullable=False),
-    Column("choice", String(3), _one_of("choice", ("a", "b", "tie")), nullable=False),
+    Column("choice", String(3), one_of("choice", ("a", "b", "tie")), nullable=False),
     Column("created_at", Double, nullable=False),
     UniqueConstraint("comparison_id", "labeller"),
     sqlite_autoincrement=True,
@@ -172,26 +168,17 @@ requests = Table(
     Column("reason", JsonText, nullable=False),
     Column("asked_by", name_type(), nullable=False),
     Column("asked_at", Double, nullable=False),
-    Column("state", String(10), _one_of("state", ("asked", "done", "refused", "withdrawn")), nullable=False),
+    Column("state", String(10), one_of("state", ("asked", "done", "refused", "withdrawn")), nullable=False),
     Column("outcome", JsonText),
     Column("settled_at", Double),
     sqlite_autoincrement=True,
 )
 
-# In the order in which they can be created; labels and what labels answer are older.
-PEOPLE_TABLES = (
-    accounts,
-    sessions,
-    invitations,
-    queue,
-    submissions,
-    remarks,
-    checks,
-    opinions,
-    weights,
-    requests,
-)
-
 make_append_only(remarks, ("seq",), ("id",))
 make_append_only(opinions, ("seq",), ("comparison_id", "labeller"))
 make_append_only(weights, ("seq",))
+
+
+def create_tables(connection: Connection) -> None:
+    """Every table that a new database has: comparisons and labels, and these."""
+    metadata.create_all(connection)

@@ -10,19 +10,28 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Column, Connection, Select, exists, select
 
-from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Provenance, Response
+from holdfast.preferences.comparison import (
+    Choice,
+    Comparison,
+    Label,
+    LabelledComparison,
+    Provenance,
+    Purpose,
+    Response,
+)
 from holdfast.preferences.schema import WITHDRAWN, comparisons, labels, responses
 
 KEYS_PER_QUERY = 1000  # well under every database's limit of parameters
 PAGE = 4000  # labels read at once
 
+_COMPARISON_COLUMNS = ("id", "prompt", "round", "purpose", "run", "repeats")
 _RESPONSE_COLUMNS = ("text", "policy_version", "round", "seed", "token_ids", "finished")
 _side_a = responses.alias("side_a")
 _side_b = responses.alias("side_b")
 _earlier = labels.alias("earlier")
 _later = labels.alias("later")
 
-Answers = dict[str, dict[str, Choice]]
+NewestAnswers = dict[str, dict[str, Choice]]
 
 
 class FirstAnswer(NamedTuple):
@@ -31,20 +40,26 @@ class FirstAnswer(NamedTuple):
     seq: int
     comparison_id: str
     round: int
+    purpose: Purpose
+    run: str
     opens: bool
 
 
-class Decoder:
-    """Makes comparisons of rows, and keeps what repeats (tokens, provenances) once for all of them."""
+class RowDecoder:
+    """Makes comparisons of rows, and keeps what repeats (tokens, words, provenances) once for all of them."""
 
     def __init__(self) -> None:
-        self._tokens: dict[int, int] = {}
+        self._words: dict[Any, Any] = {}
         self._origins: dict[tuple[str, int, int], Provenance] = {}
 
     def comparison(self, row: Sequence[Any]) -> Comparison:
-        comparison_id, prompt, number, *sides = row
+        comparison_id, prompt, number, purpose, run, repeats, *sides = row
         width = len(_RESPONSE_COLUMNS)
-        return Comparison(comparison_id, prompt, self._response(*sides[:width]), self._response(*sides[width:]), number)
+        a, b = self._response(*sides[:width]), self._response(*sides[width:])
+        return Comparison(comparison_id, prompt, a, b, number, self._known(purpose), self._known(run), repeats)
+
+    def _known(self, word: Any) -> Any:
+        return self._words.setdefault(word, word)
 
     def _response(
         self, text: str, policy_version: str, number: int, seed: int, token_ids: list[int] | None, finished: bool
@@ -52,7 +67,7 @@ class Decoder:
         origin = self._origins.get((policy_version, number, seed))
         if origin is None:
             origin = self._origins.setdefault((policy_version, number, seed), Provenance(policy_version, number, seed))
-        known = self._tokens.setdefault
+        known = self._words.setdefault
         tokens = None if token_ids is None else tuple([known(token, token) for token in token_ids])
         return Response(text, origin, tokens, finished)
 
@@ -71,7 +86,7 @@ def comparison_query(up_to_round: int | None = None) -> Select[Any]:
     """Comparisons with both of their responses, in order of id."""
     sides = [side.c[name] for side in (_side_a, _side_b) for name in _RESPONSE_COLUMNS]
     query = (
-        select(comparisons.c.id, comparisons.c.prompt, comparisons.c.round, *sides)
+        select(*(comparisons.c[name] for name in _COMPARISON_COLUMNS), *sides)
         .join(_side_a, comparisons.c.a == _side_a.c.id)
         .join(_side_b, comparisons.c.b == _side_b.c.id)
         .order_by(comparisons.c.id)
@@ -94,9 +109,9 @@ def _answer_query(up_to: int) -> Select[Any]:
     )
 
 
-def _newest(rows: Iterator[Any]) -> Answers:
+def _newest(rows: Iterator[Any]) -> NewestAnswers:
     """What counts of each labeller; who has taken an answer back says nothing, and an id may be left with none."""
-    newest: Answers = {}
+    newest: NewestAnswers = {}
     for comparison_id, labeller, choice in rows:
         answers = newest.setdefault(comparison_id, {})
         if choice == WITHDRAWN:
@@ -106,7 +121,7 @@ def _newest(rows: Iterator[Any]) -> Answers:
     return newest
 
 
-def answers_after(connection: Connection, after: str, up_to: int, page: int = PAGE) -> tuple[Answers, bool]:
+def answers_after(connection: Connection, after: str, up_to: int, page: int = PAGE) -> tuple[NewestAnswers, bool]:
     """The newest answers to the comparisons that come next in order of id, and whether these are the last."""
     rows = connection.execute(_answer_query(up_to).where(labels.c.comparison_id > after).limit(page)).all()
     if len(rows) < page:
@@ -119,7 +134,7 @@ def answers_after(connection: Connection, after: str, up_to: int, page: int = PA
     return _newest(iter(whole)), False
 
 
-def answers_to(connection: Connection, keys: Sequence[str], up_to: int) -> Answers:
+def answers_to(connection: Connection, keys: Sequence[str], up_to: int) -> NewestAnswers:
     """The newest answers to these comparisons."""
     # Through the comparisons' primary key: a server without statistics on labels would scan them key by key.
     query = _answer_query(up_to).join(comparisons, labels.c.comparison_id == comparisons.c.id)
@@ -148,30 +163,32 @@ def between(first: str, last: str, up_to: int, up_to_round: int | None) -> Selec
 
 
 def with_answers(
-    rows: Iterator[Any], answers: Answers, decoder: Decoder, weights: Mapping[str, float]
+    rows: Iterator[Any], answers: NewestAnswers, decoder: RowDecoder, weights: Mapping[str, float]
 ) -> Iterator[LabelledComparison]:
     """Comparisons joined with the labels that count, each with its labeller's weight; where none counts, nothing."""
     for row in rows:
         item = decoder.comparison(row)
-        given = tuple(
+        counted = tuple(
             [
                 Label(item.id, name, choice, weight)
                 for name, choice in answers[item.id].items()
                 if (weight := weights.get(name, 1.0)) > 0.0
             ]
         )
-        if given:
-            yield LabelledComparison(item, given)
+        if counted:
+            yield LabelledComparison(item, counted)
 
 
 def first_answers(connection: Connection, after: int, up_to: int) -> list[FirstAnswer]:
     """The next page of first answers in the order in which they came."""
     opens = ~exists().where(_earlier.c.comparison_id == labels.c.comparison_id, _earlier.c.seq < labels.c.seq)
     query = (
-        select(labels.c.seq, labels.c.comparison_id, comparisons.c.round, opens)
+        select(
+            labels.c.seq, labels.c.comparison_id, comparisons.c.round, comparisons.c.purpose, comparisons.c.run, opens
+        )
         .join(comparisons, labels.c.comparison_id == comparisons.c.id)
         .where(labels.c.seq > after, labels.c.seq <= up_to, labels.c.ordinal == 0)
         .order_by(labels.c.seq)
         .limit(PAGE)
     )
-    return [FirstAnswer(seq, key, number, bool(first)) for seq, key, number, first in connection.execute(query)]
+    return [FirstAnswer._make((*row[:-1], bool(row[-1]))) for row in connection.execute(query)]

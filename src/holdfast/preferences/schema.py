@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlalchemy import (
     DateTime,
     Dialect,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
@@ -26,10 +28,11 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 from holdfast.models.prompt import Message, Prompt
+from holdfast.preferences.comparison import PURPOSES, Choice
 from holdfast.preferences.encoding import json_text, prompt_json
 
 APPLICATION = "holdfast-preferences"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 NAME_LENGTH = 200
 # In the place of a choice: the labeller has taken back what they said before, and says nothing.
 WITHDRAWN = "no"
@@ -76,6 +79,11 @@ def name_type() -> String:
     return String(NAME_LENGTH).with_variant(String(NAME_LENGTH, collation="C"), "postgresql")
 
 
+def one_of(column: str, names: Sequence[str]) -> CheckConstraint:
+    """Have the database refuse every other text."""
+    return CheckConstraint(f"{column} IN ({', '.join(repr(str(name)) for name in names)})")
+
+
 metadata = MetaData()
 
 schema_version = Table(
@@ -107,10 +115,11 @@ comparisons = Table(
     Column("a", name_type(), ForeignKey("responses.id"), nullable=False),
     Column("b", name_type(), ForeignKey("responses.id"), nullable=False),
     Column("round", Integer, nullable=False, index=True),
+    Column("purpose", String(12), one_of("purpose", PURPOSES), nullable=False),
+    Column("run", name_type(), nullable=False),  # the key of the run that asked it
+    Column("repeats", name_type(), ForeignKey("comparisons.id")),
+    Index("comparisons_asked", "run", "round"),
 )
-
-CHOICE_RULE = f"choice IN ('a', 'b', 'tie', '{WITHDRAWN}')"
-CHOICE_RULE_NAME = "labels_choice_check"
 
 labels = Table(
     "labels",
@@ -118,7 +127,7 @@ labels = Table(
     Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("comparison_id", name_type(), ForeignKey("comparisons.id"), nullable=False),
     Column("labeller", name_type(), nullable=False),
-    Column("choice", String(3), CheckConstraint(CHOICE_RULE, name=CHOICE_RULE_NAME), nullable=False),
+    Column("choice", String(3), one_of("choice", (*Choice, WITHDRAWN)), nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     UniqueConstraint("comparison_id", "labeller", "ordinal"),

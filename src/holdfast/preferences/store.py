@@ -20,10 +20,10 @@ from sqlalchemy import Connection, distinct, exists, func, insert, select
 from holdfast.errors import HoldfastError
 from holdfast.parallel.garbage import collection_paused
 from holdfast.preferences import records
-from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose, Response
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
-from holdfast.preferences.records import Decoder, FirstAnswer, select_in
+from holdfast.preferences.records import FirstAnswer, RowDecoder, select_in
 from holdfast.preferences.schema import NAME_LENGTH, WITHDRAWN, comparisons, labels, responses
 
 
@@ -131,7 +131,7 @@ class PreferenceStore:
         self, up_to_round: int | None = None, watermark: int | None = None
     ) -> Iterator[LabelledComparison]:
         """The same one by one, in the memory of a page; labels that come in meanwhile are left out."""
-        decoder, after, done = Decoder(), "", False
+        decoder, after, done = RowDecoder(), "", False
         while not done:
             with self._database.read() as connection:
                 # Pinned first, so that every page is of the same set of labels.
@@ -140,8 +140,8 @@ class PreferenceStore:
                 if not answers:
                     return
                 first, after = next(iter(answers)), next(reversed(answers))
-                found = connection.execute(records.between(first, after, watermark, up_to_round)).all()
-            yield from records.with_answers(iter(found), answers, decoder, self.weights)
+                rows = connection.execute(records.between(first, after, watermark, up_to_round)).all()
+            yield from records.with_answers(iter(rows), answers, decoder, self.weights)
 
     def labelled_among(self, comparison_ids: Sequence[str], watermark: int | None = None) -> list[LabelledComparison]:
         """Those of these comparisons that are answered, in order of id; the rest of the store is not looked at."""
@@ -151,12 +151,18 @@ class PreferenceStore:
             answers = records.answers_to(connection, keys, last)
             answered = [key for key in keys if key in answers]
             rows = select_in(connection, records.comparison_query(), comparisons.c.id, answered)
-            return list(records.with_answers(rows, answers, Decoder(), self.weights))
+            return list(records.with_answers(rows, answers, RowDecoder(), self.weights))
 
-    def ids_with(self, prefix: str, limit: int) -> list[str]:
-        """The first ids that begin with a text, in order."""
-        begins = (comparisons.c.id >= prefix, comparisons.c.id < f"{prefix}\U0010ffff")
-        query = select(comparisons.c.id).where(*begins).order_by(comparisons.c.id).limit(limit)
+    def has_run(self, run: str) -> bool:
+        """Whether a run of this key has asked anything."""
+        query = select(comparisons.c.id).where(comparisons.c.run == run).limit(1)
+        with self._database.read() as connection:
+            return connection.execute(query).first() is not None
+
+    def asked(self, run: str, round: int, purposes: Sequence[Purpose], limit: int) -> list[str]:
+        """The first ids of what a run asked for these purposes in a round, in order."""
+        of_round = (comparisons.c.run == run, comparisons.c.round == round, comparisons.c.purpose.in_(purposes))
+        query = select(comparisons.c.id).where(*of_round).order_by(comparisons.c.id).limit(limit)
         with self._database.read() as connection:
             return list(connection.execute(query).scalars())
 
@@ -170,16 +176,11 @@ class PreferenceStore:
         with self._database.read() as connection:
             return records.first_answers(connection, after, up_to)
 
-    def unlabelled(
-        self, up_to_round: int | None = None, labeller: str | None = None, limit: int | None = None
-    ) -> list[Comparison]:
-        """The first `limit` comparisons, in order of id, that nobody (or not this labeller) has answered."""
+    def unlabelled(self) -> list[Comparison]:
+        """The comparisons that nobody has answered, in order of id."""
         answer = exists().where(labels.c.comparison_id == comparisons.c.id, labels.c.choice != WITHDRAWN)
-        if labeller is not None:
-            _check_name("labeller", labeller, NAME_LENGTH)
-            answer = answer.where(labels.c.labeller == labeller)
-        query = records.comparison_query(up_to_round).where(~answer).limit(limit)
-        decoder = Decoder()
+        query = records.comparison_query().where(~answer)
+        decoder = RowDecoder()
         with self._database.read() as connection:
             return [decoder.comparison(row) for row in connection.execute(query)]
 
@@ -213,14 +214,14 @@ class PreferenceStore:
 
 def insert_labels(connection: Connection, items: Sequence[Label]) -> int:
     """What `PreferenceStore.add_labels` does, within the transaction of a caller who has more to write."""
-    given: dict[tuple[str, str], list[str]] = {}
+    choices_of: dict[tuple[str, str], list[str]] = {}
     for item in items:
         _check_name("comparison id", item.comparison_id, NAME_LENGTH)
         _check_name("labeller", item.labeller, NAME_LENGTH)
-        choices = given.setdefault((item.comparison_id, item.labeller), [])
+        choices = choices_of.setdefault((item.comparison_id, item.labeller), [])
         if not choices or choices[-1] != item.choice:
             choices.append(Choice(item.choice).value)
-    return _append(connection, given)
+    return _append(connection, choices_of)
 
 
 def withdraw_label(connection: Connection, comparison_id: str, labeller: str) -> int:
@@ -228,11 +229,11 @@ def withdraw_label(connection: Connection, comparison_id: str, labeller: str) ->
     return _append(connection, {(comparison_id, labeller): [WITHDRAWN]})
 
 
-def _append(connection: Connection, given: Mapping[tuple[str, str], list[str]]) -> int:
+def _append(connection: Connection, choices_of: Mapping[tuple[str, str], list[str]]) -> int:
     now = datetime.now(UTC)
     rows: list[dict[str, Any]] = []
-    history = _label_history(connection, list(dict.fromkeys(key for key, _ in given)))
-    for (comparison_id, labeller), choices in given.items():
+    history = _label_history(connection, list(dict.fromkeys(key for key, _ in choices_of)))
+    for (comparison_id, labeller), choices in choices_of.items():
         past = history.get((comparison_id, labeller), [])
         for ordinal, choice in enumerate(choices[_overlap(past, choices) :], start=len(past)):
             rows.append(
@@ -250,6 +251,8 @@ def _append(connection: Connection, given: Mapping[tuple[str, str], list[str]]) 
 
 def _check_comparison(item: Comparison) -> None:
     _check_name("comparison id", item.id, NAME_LENGTH)
+    if item.run:
+        _check_name("run", item.run, NAME_LENGTH)
     for side in (item.a, item.b):
         _check_name("policy version", side.provenance.policy_version)
     for number in (item.round, item.a.provenance.round, item.b.provenance.round):
@@ -270,13 +273,16 @@ def _check_name(kind: str, name: str, limit: int | None = None) -> None:
 
 def _comparison_row(item: Comparison) -> dict[str, Any]:
     a, b = response_hash(item.a), response_hash(item.b)
-    return {"id": item.id, "prompt": item.prompt, "a": a, "b": b, "round": item.round}
+    return {
+        "id": item.id, "prompt": item.prompt, "a": a, "b": b, "round": item.round, "purpose": item.purpose,
+        "run": item.run, "repeats": item.repeats,
+    }  # fmt: skip
 
 
-def _check_same(stored: dict[str, Any], given: dict[str, Any]) -> None:
-    if stored != given:
+def _check_same(stored: dict[str, Any], row: dict[str, Any]) -> None:
+    if stored != row:
         raise HoldfastError(
-            f"Comparison {given['id']} is already there with another prompt, responses or round; "
+            f"Comparison {row['id']} is already there with another prompt, responses, round or purpose; "
             "a comparison never changes, so give the new one an id of its own."
         )
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.repeats import asked_by, is_repeat
 from holdfast.reward.replay import holdout_place
 
 
@@ -64,10 +63,10 @@ class Answered:
         """Take in the labels that are new."""
         newest = self.store.watermark()
         while page := self.store.first_answers(self.watermark, newest):
-            for seq, comparison_id, number, opens in page:
-                own = not self.key or asked_by(comparison_id, self.key)
+            for seq, comparison_id, number, purpose, run, opens in page:
+                own = not self.key or run == self.key
                 generation = self._rounds.setdefault(number if own else 0, Generation())
-                if is_repeat(comparison_id):
+                if purpose == "repeat":
                     if opens:
                         generation.repeats.append(comparison_id)
                     continue

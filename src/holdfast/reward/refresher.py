@@ -25,7 +25,7 @@ from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, Tokens, Version, VersionStore, with_one_of
 from holdfast.reward.examination import Enquiry, about_held_out, about_trained, log_odds, opinions
 from holdfast.reward.gate import Decision, Quality, decision_on, quality
-from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, is_repeat, original_of, repeat_of, surest
+from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, repeat_of, surest
 from holdfast.reward.replay import draw_replay, even_shares, holdout_place
 from holdfast.reward.training import Fit, FitSettings, ensemble_accuracy, fit_ensemble, members_leave_out, unseen_by
 from holdfast.track.progress import Progress, Silent
@@ -145,7 +145,7 @@ class Refreshing:
         watermark = self.answered.watermark
         # Encoded one by one as they are read: of many labels the tokens are kept and the texts are not.
         everything = self.store.each_labelled(watermark=watermark)
-        once = (x for x in everything if not is_repeat(x.comparison.id))
+        once = (x for x in everything if x.comparison.purpose != "repeat")
         train = pairs_of(self.codec, (x for x in once if holdout_place(x.comparison.id) >= self.reward.holdout))
         if len(train) < 2:
             raise HoldfastError(
@@ -250,9 +250,13 @@ class Refreshing:
         return Repeats(sum(lately), len(lately), sum(before), len(before))
 
     def _answered_again(self, ids: Sequence[str]) -> list[float]:
-        keys = [*ids, *(original_of(key) for key in ids)]
-        share = {item.comparison.id: item.share_a for item in self.store.labelled_among(keys, self.answered.watermark)}
-        both = [(share[original_of(key)], share[key]) for key in ids if key in share and original_of(key) in share]
+        again = {item.comparison.id: item for item in self.store.labelled_among(ids, self.answered.watermark)}
+        repeats = [again[key] for key in ids if key in again]
+        originals = [key for item in repeats if (key := item.comparison.repeats)]
+        share: dict[str | None, float] = {
+            item.comparison.id: item.share_a for item in self.store.labelled_among(originals, self.answered.watermark)
+        }
+        both = [(share[item.comparison.repeats], item.share_a) for item in repeats if item.comparison.repeats in share]
         # People may have changed their minds about the first one since; a tie says nothing.
         return [as_before(first, again) for first, again in both if first != 0.5]
 

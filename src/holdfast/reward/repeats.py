@@ -17,8 +17,6 @@ from torch import Tensor
 from holdfast.preferences.comparison import Comparison
 from holdfast.preferences.pair import Pair
 
-_AGAIN = "/again-r"
-
 # So many are looked at for each that is asked.
 CANDIDATES = 6
 
@@ -35,25 +33,11 @@ class Repeats:
 
 def repeat_of(comparison: Comparison, round: int, key: str = "") -> Comparison:
     """The same question, to be asked again in a round of the run with this key, whichever run asked it first."""
-    run = f"-{key}" if key and not asked_by(comparison.id, key) else ""
-    return replace(comparison, id=f"{comparison.id}{_AGAIN}{round:04d}{run}", round=round)
-
-
-def is_repeat(comparison_id: str) -> bool:
-    """Whether a comparison is one that was asked again."""
-    return _AGAIN in comparison_id
-
-
-def original_of(comparison_id: str) -> str:
-    """The id of the comparison that was asked first."""
-    return comparison_id.rpartition(_AGAIN)[0]
-
-
-def asked_by(comparison_id: str, key: str) -> bool:
-    """Whether the run with this key asked it, as a comparison of its own or again."""
-    first, again, rest = comparison_id.rpartition(_AGAIN)
-    other = rest.partition("-")[2] if again else ""
-    return key == (other or (first if again else comparison_id).rpartition("/")[0])
+    run = f"-{key}" if key and key != comparison.run else ""
+    again = f"{comparison.id}/again-r{round:04d}{run}"
+    return replace(
+        comparison, id=again, round=round, purpose="repeat", run=key or comparison.run, repeats=comparison.id
+    )
 
 
 def surest(pairs: Sequence[Pair], margin_P: Tensor, count: int) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from urllib.parse import urlsplit
 
 from holdfast.config.vllm import VLLMConfig
 from holdfast.errors import HoldfastError, first_line
+from holdfast.parallel.endpoint import attempts, json_headers
 from holdfast.rollout.sampler import Sampling
 
-FIRST_WAIT_SECONDS = 0.5
 # Statuses that may be others a little later.
 PASSING = (408, 425, 429, 500, 502, 503, 504)
 # Large weights take their time to be read.
@@ -125,13 +124,12 @@ class VLLMServer:
 
     def _forget_prompts(self) -> None:
         """What is kept of prompts was computed with the weights before."""
-        for attempt in range(self._config.retries + 1):
+        for _ in attempts(self._config.retries, self._sleep):
             status, said = self._tried("POST", "/reset_prefix_cache", {})
             if status != 200:
                 raise self._refused("/reset_prefix_cache", status, said)
             if not isinstance(said, dict) or said.get("success", True):
                 return
-            self._sleep(FIRST_WAIT_SECONDS * 2**attempt)
         raise HoldfastError(
             f"{self.name} is still busy with other answers and cannot take weights; leave it to the run."
         )
@@ -145,8 +143,7 @@ class VLLMServer:
     def _tried(self, method: str, path: str, body: object = None, seconds: float | None = None) -> tuple[int, Any]:
         """The last of several tries: the status and the JSON that came with it."""
         seconds = seconds or self._config.timeout_seconds
-        for attempt in range(self._config.retries + 1):
-            last = attempt == self._config.retries
+        for last in attempts(self._config.retries, self._sleep):
             try:
                 status, said = self._once(method, path, body, seconds)
                 if status not in PASSING or last:
@@ -154,15 +151,15 @@ class VLLMServer:
             except HoldfastError:
                 if last:
                     raise
-            self._sleep(FIRST_WAIT_SECONDS * 2**attempt)
         raise AssertionError("the last try either returns or raises")
 
     def _once(self, method: str, path: str, body: object, seconds: float) -> tuple[int, Any]:
         # http.client follows no redirect, so the key goes nowhere else.
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        headers = json_headers("vllm", self._config.key_variable)
         connection = kind(self._host, timeout=seconds)
         try:
-            connection.request(method, self._path + path, json.dumps(body or {}).encode(), self._headers())
+            connection.request(method, self._path + path, json.dumps(body or {}).encode(), headers)
             reply = connection.getresponse()
             text = reply.read(LONGEST_REPLY)
         except TimeoutError as error:
@@ -183,14 +180,6 @@ class VLLMServer:
             if reply.status == 200:
                 raise self._strange() from None
             return reply.status, text[:200].decode("utf-8", "replace")
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"Content-Type": "application/json"}
-        if name := self._config.key_variable:
-            if not (key := os.environ.get(name)):
-                raise HoldfastError(f"vllm.key_variable names {name}, which is not set.")
-            headers["Authorization"] = f"Bearer {key}"
-        return headers
 
     def _fields(self, said: Any, name: str, kind: type) -> Any:
         if not isinstance(said, dict) or not isinstance(said.get(name), kind):

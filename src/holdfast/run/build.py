@@ -32,8 +32,8 @@ from holdfast.guard.review import Review, most_pairs
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.parallel.processes import PROCESSES
+from holdfast.people.labeller import TeamLabeller
 from holdfast.people.requests import RequestStore
-from holdfast.people.team import TeamLabeller
 from holdfast.people.weights import LabellerWeights
 from holdfast.preferences.collector import Collector
 from holdfast.preferences.store import PreferenceStore

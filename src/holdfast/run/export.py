@@ -13,7 +13,6 @@ from holdfast.models.lora import lora_of, save_adapters
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
 from holdfast.report.undone import kept_curve
-from holdfast.reward.repeats import is_repeat
 from holdfast.run.directory import RunDirectory
 from holdfast.run.origin import checkpoint_policy
 
@@ -142,6 +141,6 @@ def figure_rows(data: RunData, step: int) -> str:
 def export_labels(run: RunDirectory, out: Path, conversational: bool) -> tuple[int, int]:
     """Write the run's labelled comparisons, each once; returns rows written and ties left out."""
     with PreferenceStore.open(run.database_url(run.config())) as store:
-        once = (item for item in store.each_labelled() if not is_repeat(item.comparison.id))
+        once = (item for item in store.each_labelled() if item.comparison.purpose != "repeat")
         result = write_preferences(out, once, conversational=conversational)
     return result.written, result.skipped

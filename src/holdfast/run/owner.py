@@ -16,7 +16,7 @@ from typing import Any, Literal
 from holdfast.control.kl import KLController
 from holdfast.control.plateau import Plateau
 from holdfast.errors import HalfDone, HoldfastError, Interrupted
-from holdfast.people.requests import Action, OwnerRequest, RequestStore
+from holdfast.people.requests import OwnerAction, OwnerRequest, RequestStore
 from holdfast.preferences.collector import Collector
 from holdfast.reward.refresher import Refreshing
 from holdfast.run.host import LoopHost
@@ -25,7 +25,7 @@ from holdfast.run.showcase import Showcase
 from holdfast.run.state import RunState, good_at
 
 # After these a step comes out differently.
-CHANGES_STEPS: tuple[Action, ...] = ("reward", "beta", "budget")
+CHANGES_STEPS: tuple[OwnerAction, ...] = ("reward", "beta", "budget")
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Owner:
         self.journal.progress.hold("", 1, 1)
 
     def _answer(self, request: OwnerRequest) -> str:
-        answers: dict[Action, Callable[[OwnerRequest], str]] = {
+        answers: dict[OwnerAction, Callable[[OwnerRequest], str]] = {
             "pause": self._pause,
             "resume": self._resume,
             "audit": self._audit,

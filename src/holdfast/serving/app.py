@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
-from holdfast.serving.protocols import PROTOCOLS, Protocol, json_object
+from holdfast.serving.protocols import PROTOCOLS, TrainerProtocol, json_object
 from holdfast.serving.service import Service, metrics_text
 from holdfast.serving.tokens import Tokens
 from holdfast.web.security import HEADERS, Refused
@@ -84,8 +84,8 @@ class Doorkeeper:
 
 def without_token(scope: Scope) -> tuple[Scope, str]:
     """The request without its token, and the token: of the header, else of the path, else of the query."""
-    found = [value for name, value in scope["headers"] if name == b"authorization"]
-    kind, _, token = found[0].decode("latin-1").partition(" ") if found else ("", "", "")
+    authorization = [value for name, value in scope["headers"] if name == b"authorization"]
+    kind, _, token = authorization[0].decode("latin-1").partition(" ") if authorization else ("", "", "")
     if kind.lower() != "bearer":
         token = ""
     path = str(scope["path"])
@@ -117,7 +117,7 @@ async def body_of(request: Request) -> bytes:
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def _scoring(service: Service, protocol: Protocol) -> Handler:
+def _scoring(service: Service, protocol: TrainerProtocol) -> Handler:
     async def score(request: Request) -> Response:
         began, status = perf_counter(), 500
         try:

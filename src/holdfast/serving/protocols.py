@@ -19,29 +19,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.models.prompt import Message, Prompt
-from holdfast.serving.encoding import Asked
-from holdfast.serving.scorer import Scored
+from holdfast.serving.encoder import AnswerToScore
+from holdfast.serving.scorer import ScoredRequest
 from holdfast.web.security import Refused
 
 MOST_ANSWERS = 1024
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainerRequest:
     """The answers to be scored; with `pairs` each two of them are to be compared."""
 
-    asked: Sequence[Asked]
+    asked: Sequence[AnswerToScore]
     pairs: bool = False
 
 
 @dataclass(frozen=True)
-class Protocol:
+class TrainerProtocol:
     """How a trainer's request is read, and how it is answered: a body and its media type."""
 
     name: str
     path: str
-    read: Callable[[bytes], Request]
-    answer: Callable[[Scored, Request], tuple[bytes, str]]
+    read: Callable[[bytes], TrainerRequest]
+    answer: Callable[[ScoredRequest, TrainerRequest], tuple[bytes, str]]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ def _equal(many: Mapping[str, Sequence[Any]]) -> int:
     """How many there are, where all lists have to be of one length and hold something."""
     counts = {len(values) for values in many.values()}
     if len(counts) != 1:
-        told = " and ".join(f"{len(values)} {name}" for name, values in many.items())
-        raise Refused(422, f"There are {told}; send as many of the one as of the other.")
+        words = " and ".join(f"{len(values)} {name}" for name, values in many.items())
+        raise Refused(422, f"There are {words}; send as many of the one as of the other.")
     if counts == {0}:
         raise Refused(422, f"{' and '.join(many)} are empty, so there is nothing to score.")
     return counts.pop()
@@ -126,20 +126,22 @@ def _kind(value: object) -> str:
 # --- OpenRLHF ---------------------------------------------------------------------------------------------------
 
 
-def read_openrlhf(body: bytes) -> Request:
+def read_openrlhf(body: bytes) -> TrainerRequest:
     document = json_object(body)
     queries = list_of(_field(document, "query"), "query")
     prompts = list_of(_field(document, "prompts"), "prompts")
     count = _equal({"query": queries, "prompts": prompts})
-    return Request(
+    return TrainerRequest(
         [
-            Asked(text_of(prompts[i], f"prompts[{i}]"), text_of(queries[i], f"query[{i}]"), True, may_be_empty=True)
+            AnswerToScore(
+                text_of(prompts[i], f"prompts[{i}]"), text_of(queries[i], f"query[{i}]"), True, may_be_empty=True
+            )
             for i in range(count)
         ]
     )
 
 
-def answer_openrlhf(scored: Scored, request: Request) -> tuple[bytes, str]:
+def answer_openrlhf(scored: ScoredRequest, request: TrainerRequest) -> tuple[bytes, str]:
     """`rewards` are the scores; `scores`, by which OpenRLHF filters prompts, have to lie between 0 and 1."""
     version = [float(scored.version)] * len(request.asked)
     logs = {"ensemble_spread": scored.spreads, "ensemble_version": version}
@@ -150,24 +152,24 @@ def answer_openrlhf(scored: Scored, request: Request) -> tuple[bytes, str]:
 # --- slime ------------------------------------------------------------------------------------------------------
 
 
-def read_slime(body: bytes) -> Request:
+def read_slime(body: bytes) -> TrainerRequest:
     document = json_object(body)
     prompt = prompt_of(_field(document, "prompt"), "prompt")
-    return Request([Asked(prompt, text_of(_field(document, "response"), "response"), may_be_empty=True)])
+    return TrainerRequest([AnswerToScore(prompt, text_of(_field(document, "response"), "response"), may_be_empty=True)])
 
 
-def answer_slime(scored: Scored, request: Request) -> tuple[bytes, str]:
+def answer_slime(scored: ScoredRequest, request: TrainerRequest) -> tuple[bytes, str]:
     return _json(scored.scores[0])
 
 
 # --- OAT --------------------------------------------------------------------------------------------------------
 
 
-def read_oat(body: bytes) -> Request:
+def read_oat(body: bytes) -> TrainerRequest:
     """Answers one by one, or two candidates for each prompt, which then stand next to each other."""
     document = _object(_unpacked(body))
-    given = list_of(_field(document, "batch_prompt"), "batch_prompt")
-    prompts = [text_of(prompt, f"batch_prompt[{i}]") for i, prompt in enumerate(given)]
+    batch = list_of(_field(document, "batch_prompt"), "batch_prompt")
+    prompts = [text_of(prompt, f"batch_prompt[{i}]") for i, prompt in enumerate(batch)]
     pairs = list_of(document.get("batch_candidates") or [], "batch_candidates")
     if pairs:
         _equal({"batch_prompt": prompts, "batch_candidates": pairs})
@@ -177,21 +179,21 @@ def read_oat(body: bytes) -> Request:
             if len(sides) != 2:
                 raise Refused(422, f"batch_candidates[{i}] holds {len(sides)} answers, but it has to hold 2.")
             asked += [_silent(prompts[i], text_of(side, f"batch_candidates[{i}]")) for side in sides]
-        return Request(asked, pairs=True)
+        return TrainerRequest(asked, pairs=True)
     responses = list_of(document.get("batch_response") or [], "batch_response")
     _equal({"batch_prompt": prompts, "batch_response": responses})
-    return Request([_silent(prompts[i], text_of(r, f"batch_response[{i}]")) for i, r in enumerate(responses)])
+    return TrainerRequest([_silent(prompts[i], text_of(r, f"batch_response[{i}]")) for i, r in enumerate(responses)])
 
 
-def answer_oat(scored: Scored, request: Request) -> tuple[bytes, str]:
+def answer_oat(scored: ScoredRequest, request: TrainerRequest) -> tuple[bytes, str]:
     if not request.pairs:
         return _packed({"batch_score": scored.scores, "batch_first_win_prob": []})
     wins = [scored.first_wins(i, i + 1) for i in range(0, len(request.asked), 2)]
     return _packed({"batch_score": [], "batch_first_win_prob": wins})
 
 
-def _silent(prompt: str, text: str) -> Asked:
-    return Asked(prompt, text, may_be_empty=True)
+def _silent(prompt: str, text: str) -> AnswerToScore:
+    return AnswerToScore(prompt, text, may_be_empty=True)
 
 
 def _msgpack() -> Any:
@@ -218,40 +220,42 @@ def _packed(document: Mapping[str, Any]) -> tuple[bytes, str]:
 # --- plain ------------------------------------------------------------------------------------------------------
 
 
-def read_plain(body: bytes) -> Request:
+def read_plain(body: bytes) -> TrainerRequest:
     """Prompts with responses, or conversations whose last message is the answer; lists of them, or one."""
     document = json_object(body)
     empty = document.get("allow_empty", False)
     if not isinstance(empty, bool):
         raise Refused(422, f"allow_empty is {_kind(empty)}, but it has to be true or false.")
     if "messages" in document:
-        given = list_of(document["messages"], "messages")
-        one = bool(given) and isinstance(given[0], Mapping)
-        conversations = [given] if one else given
+        sent = list_of(document["messages"], "messages")
+        one = bool(sent) and isinstance(sent[0], Mapping)
+        conversations = [sent] if one else sent
         _equal({"messages": conversations})
-        return Request([_conversation(turns, f"messages[{i}]", empty) for i, turns in enumerate(conversations)])
+        return TrainerRequest([_conversation(turns, f"messages[{i}]", empty) for i, turns in enumerate(conversations)])
     if "prompt" in document:
         document = {"prompts": [document["prompt"]], "responses": [_field(document, "response")]}
     prompts = list_of(_field(document, "prompts"), "prompts")
     responses = list_of(_field(document, "responses"), "responses")
     count = _equal({"prompts": prompts, "responses": responses})
-    return Request(
+    return TrainerRequest(
         [
-            Asked(prompt_of(prompts[i], f"prompts[{i}]"), text_of(responses[i], f"responses[{i}]"), may_be_empty=empty)
+            AnswerToScore(
+                prompt_of(prompts[i], f"prompts[{i}]"), text_of(responses[i], f"responses[{i}]"), may_be_empty=empty
+            )
             for i in range(count)
         ]
     )
 
 
-def _conversation(turns: object, what: str, empty: bool) -> Asked:
+def _conversation(turns: object, what: str, empty: bool) -> AnswerToScore:
     prompt = prompt_of(list_of(turns, what), what)
     assert isinstance(prompt, tuple)
     if len(prompt) < 2 or prompt[-1].role != "assistant":
         raise Refused(422, f"{what} does not end with a message of the assistant after one of somebody else.")
-    return Asked(prompt[:-1], prompt[-1].content, may_be_empty=empty)
+    return AnswerToScore(prompt[:-1], prompt[-1].content, may_be_empty=empty)
 
 
-def answer_plain(scored: Scored, request: Request) -> tuple[bytes, str]:
+def answer_plain(scored: ScoredRequest, request: TrainerRequest) -> tuple[bytes, str]:
     answers = [
         {"score": score, "spread": scored.spreads[i], "members": scored.members(i)}
         for i, score in enumerate(scored.scores)
@@ -264,8 +268,8 @@ def _json(document: object) -> tuple[bytes, str]:
 
 
 PROTOCOLS = (
-    Protocol("openrlhf", "/get_reward", read_openrlhf, answer_openrlhf),
-    Protocol("slime", "/slime", read_slime, answer_slime),
-    Protocol("oat", "/get_feedback", read_oat, answer_oat),
-    Protocol("plain", "/score", read_plain, answer_plain),
+    TrainerProtocol("openrlhf", "/get_reward", read_openrlhf, answer_openrlhf),
+    TrainerProtocol("slime", "/slime", read_slime, answer_slime),
+    TrainerProtocol("oat", "/get_feedback", read_oat, answer_oat),
+    TrainerProtocol("plain", "/score", read_plain, answer_plain),
 )

@@ -16,12 +16,12 @@ from holdfast.errors import HoldfastError
 from holdfast.guard.view import Known
 from holdfast.reward.aggregate import Aggregation, aggregate, spread
 from holdfast.reward.ensemble import Ensemble, Judgement, Tokens
-from holdfast.serving.encoding import Asked, Encoder
+from holdfast.serving.encoder import AnswerToScore, Encoder
 from holdfast.web.security import Refused
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredRequest:
     """What a version says of the answers of one request; `raw_KB` are Bradley-Terry log-odds, the rest standardised."""
 
     version: int
@@ -42,7 +42,7 @@ class Scored:
 class Pass:
     """What one pass over several requests gave: an outcome for each, and what was scored for whoever watches."""
 
-    outcomes: list[Scored | Refused]
+    outcomes: list[ScoredRequest | Refused]
     prompts: list[list[int]]
     responses: list[list[int]]
     judgement: Judgement | None
@@ -71,14 +71,14 @@ class Scorer:
         if not bool(torch.isfinite(self.judge([[end]], [[end]]).scores_KB).all()):
             raise HoldfastError(f"Version {self.version} gives scores that are not numbers; use another version.")
 
-    def answer(self, requests: Sequence[Sequence[Asked]]) -> Pass:
+    def answer(self, requests: Sequence[Sequence[AnswerToScore]]) -> Pass:
         """Score several requests in one pass; one that cannot be scored is refused, and the others are not held up."""
         encoded: list[list[tuple[list[int], list[int]]] | Refused] = [self._encoded(request) for request in requests]
         fine = [rows for rows in encoded if not isinstance(rows, Refused)]
         prompts = [prompt for rows in fine for prompt, _ in rows]
         responses = [response for rows in fine for _, response in rows]
         judgement = self.judge(prompts, responses) if prompts else None
-        outcomes: list[Scored | Refused] = []
+        outcomes: list[ScoredRequest | Refused] = []
         at = 0
         for rows in encoded:
             if isinstance(rows, Refused) or judgement is None:
@@ -88,13 +88,13 @@ class Scorer:
                 at += len(rows)
         return Pass(outcomes, prompts, responses, judgement)
 
-    def _encoded(self, request: Sequence[Asked]) -> list[tuple[list[int], list[int]]] | Refused:
+    def _encoded(self, request: Sequence[AnswerToScore]) -> list[tuple[list[int], list[int]]] | Refused:
         try:
             return [self.encoder.encode(asked, place) for place, asked in enumerate(request)]
         except Refused as refused:
             return refused
 
-    def _scored(self, members_KB: Tensor) -> Scored | Refused:
+    def _scored(self, members_KB: Tensor) -> ScoredRequest | Refused:
         scores_B = aggregate(members_KB, self.aggregation, self.uncertainty_lambda)
         scores = scores_B.tolist()
         bad = next((i for i, x in enumerate(scores) if not math.isfinite(x)), None)
@@ -103,4 +103,4 @@ class Scorer:
         count = len(members_KB)
         sds, means = torch.tensor(self.ensemble.sds[:count]), torch.tensor(self.ensemble.means[:count])
         raw_KB = members_KB * sds[:, None] + means[:, None]
-        return Scored(self.version, scores, spread(members_KB).tolist(), members_KB, raw_KB)
+        return ScoredRequest(self.version, scores, spread(members_KB).tolist(), members_KB, raw_KB)

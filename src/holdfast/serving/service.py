@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError, first_line
-from holdfast.serving.encoding import Asked
-from holdfast.serving.queue import Batcher, Limits, Requests
-from holdfast.serving.scorer import Scored, Scorer
-from holdfast.serving.source import Source
-from holdfast.serving.watch import StreamWatch, WatchSettings
+from holdfast.serving.batcher import Batcher, Limits, Requests
+from holdfast.serving.encoder import AnswerToScore
+from holdfast.serving.scorer import ScoredRequest, Scorer
+from holdfast.serving.source import EnsembleSource
+from holdfast.serving.stream import StreamWatch, WatchSettings
 from holdfast.web.security import Refused
 
 # Upper ends of the bins of the answers' times, in seconds.
@@ -47,7 +47,7 @@ class Service:
 
     def __init__(
         self,
-        source: Source,
+        source: EnsembleSource,
         version: int | None = None,
         follow_seconds: float = 0.0,
         limits: Limits | None = None,
@@ -83,7 +83,7 @@ class Service:
                 await self._following
         await self.batcher.close()
 
-    async def score(self, asked: Sequence[Asked]) -> Scored:
+    async def score(self, asked: Sequence[AnswerToScore]) -> ScoredRequest:
         scored = await self.batcher.submit(asked)
         self.tally.answers += len(asked)
         return scored
@@ -114,22 +114,22 @@ class Service:
 
     async def _keep_up(self) -> None:
         """Look every few seconds whether the run uses another version."""
-        told = ""
+        reported = ""
         while True:
             await asyncio.sleep(self._follow)
             try:
                 async with self._swapping:
                     if not self._pinned:
                         await self._swap_to(await asyncio.to_thread(self.source.in_use))
-                told = ""
+                reported = ""
             except (HoldfastError, OSError, KeyError, ValueError) as error:
                 # The version that is here goes on; a fault that lasts is said once.
                 sentence = f"A new version cannot be used, so version {self.scorer.version} stays: {error}"
-                if sentence != told:
+                if sentence != reported:
                     self._say(sentence)
-                told = sentence
+                reported = sentence
 
-    def _work(self, requests: Requests, tell: Callable[[list[Scored | Refused]], None]) -> None:
+    def _work(self, requests: Requests, tell: Callable[[list[ScoredRequest | Refused]], None]) -> None:
         """One pass, in the scoring thread: answers first, then the watch, for which nobody waits."""
         scorer = self.scorer
         try:
@@ -144,7 +144,7 @@ class Service:
         if done.judgement is not None and bool(done.judgement.scores_KB.isfinite().all()):
             self.watch.see(scorer, done.prompts, done.responses, done.judgement)
 
-    def _alone(self, scorer: Scorer, request: Sequence[Asked]) -> Scored | Refused:
+    def _alone(self, scorer: Scorer, request: Sequence[AnswerToScore]) -> ScoredRequest | Refused:
         try:
             return scorer.answer([request]).outcomes[0]
         except (RuntimeError, ValueError, IndexError, TypeError) as error:

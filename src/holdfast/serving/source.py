@@ -34,7 +34,7 @@ from holdfast.run.host import KNOWN_ANSWERS, KNOWN_COMPARISONS
 from holdfast.run.inputs import choose_threads, set_up_torch
 from holdfast.run.models import build_ensemble
 from holdfast.run.origin import load_policy
-from holdfast.serving.encoding import Encoder, Prompts
+from holdfast.serving.encoder import Encoder, Prompts
 from holdfast.serving.scorer import Scorer
 
 # Later than any round and any label.
@@ -42,7 +42,7 @@ ALWAYS = 2**62
 
 
 @dataclass(frozen=True)
-class Source:
+class EnsembleSource:
     """A store of versions, and the model whose tokenizer they read with; `run` is None for a bare directory."""
 
     rewards: Path
@@ -97,7 +97,7 @@ class Source:
             return store.labelled_among(chosen, answered.watermark)
 
 
-def open_run(path: Path, prompts: Prompts = "auto") -> Source:
+def open_run(path: Path, prompts: Prompts = "auto") -> EnsembleSource:
     """The ensemble of a run directory."""
     run = RunDirectory.open(path)
     config = run.config()
@@ -107,15 +107,15 @@ def open_run(path: Path, prompts: Prompts = "auto") -> Source:
     set_up_torch(config)
     lm, codec = load_causal_lm(run.reference)
     choose_threads(config, lm)
-    return Source(run.rewards, config, lm.to(config.run.device), codec, run, prompts=prompts)
+    return EnsembleSource(run.rewards, config, lm.to(config.run.device), codec, run, prompts=prompts)
 
 
-def open_directory(path: Path, config: Config, labels: Path | None, prompts: Prompts = "auto") -> Source:
+def open_directory(path: Path, config: Config, labels: Path | None, prompts: Prompts = "auto") -> EnsembleSource:
     """A directory of `holdfast reward`; the tokenizer is that of the policy in the config."""
     if not config.policy.path:
         raise HoldfastError(f"{path} holds an ensemble alone; give the policy that it was trained from: --policy DIR.")
     set_up_torch(config)
     lm, codec = load_policy(Path(config.policy.path))
     choose_threads(config, lm)
-    given = read_preferences(labels) if labels is not None else []
-    return Source(path, config, lm.to(config.run.device), codec, labels=given, prompts=prompts)
+    preferences = read_preferences(labels) if labels is not None else []
+    return EnsembleSource(path, config, lm.to(config.run.device), codec, labels=preferences, prompts=prompts)

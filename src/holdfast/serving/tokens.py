@@ -31,9 +31,9 @@ class Tokens:
 
     def role(self, token: str) -> str | None:
         """ "owner", "asker", or None for a token that is neither. Equal digests are looked for in constant time."""
-        given = _digest(token)
-        owns = self.owning is not None and compare_digest(given, self.owning)
-        asks = compare_digest(given, self.asking)
+        digest = _digest(token)
+        owns = self.owning is not None and compare_digest(digest, self.owning)
+        asks = compare_digest(digest, self.asking)
         return "owner" if owns else "asker" if asks else None
 
 
@@ -44,8 +44,8 @@ def _digest(token: str) -> bytes:
 def find_token(file: Path | None, variable: str, make: bool, warn: Callable[[str], None]) -> str | None:
     """The token of a file, of an environment variable, or a new one written to a file that is not there yet."""
     if file is None:
-        given = os.environ.get(variable)
-        return None if given is None else _checked(given.strip(), f"The environment variable {variable}")
+        value = os.environ.get(variable)
+        return None if value is None else _checked(value.strip(), f"The environment variable {variable}")
     if make and not file.exists():
         return _make(file)
     try:

@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
-from holdfast.people.team import TeamLabeller
+from holdfast.people.labeller import TeamLabeller
 from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.pair import Pair, pairs_of
@@ -30,7 +30,6 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import labelled_pairs
 from holdfast.randomness import generator
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.repeats import is_repeat
 from holdfast.reward.replay import holdout_place
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import Rollout, sample
@@ -44,7 +43,6 @@ from holdfast.run.observer import Observer
 from holdfast.run.probes import probe_set, prober_of
 from holdfast.run.reference import imitator, save_model, take_in
 from holdfast.run.run import Stage
-from holdfast.stages.measurement import MEASURE
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import open_sinks
@@ -56,7 +54,6 @@ from holdfast.worlds.protocol import Task
 STAGE = "dpo"
 KEPT = "reference-logprobs"
 # Comparisons that a pipeline asks about for its probes have this in their id.
-PROBE = "/probe-"
 
 
 @dataclass
@@ -152,7 +149,7 @@ def labels_of(
         store.add_comparisons([item.comparison for item in ingredients.imported])
         store.add_labels([label for item in ingredients.imported for label in item.labels])
     # Labels of the probes alone are not enough to learn from.
-    some = any(PROBE not in item.comparison.id for item in store.each_labelled())
+    some = any(item.comparison.purpose != "probe" for item in store.each_labelled())
     wanted = config.dpo.comparisons or (0 if some else config.reward.initial_comparisons)
     if wanted and ingredients.task.labeller is not None:
         progress.begin("first comparisons", 1)
@@ -188,8 +185,7 @@ def clear_cut(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison
         item
         for item in labelled
         if item.share_a != 0.5
-        and not is_repeat(item.comparison.id)
-        and f"/{MEASURE}-" not in item.comparison.id
+        and item.comparison.purpose not in ("repeat", "measure")
         and (item.comparison.a.text, item.comparison.a.token_ids)
         != (item.comparison.b.text, item.comparison.b.token_ids)
     ]

@@ -18,10 +18,10 @@ from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import Comparison, Provenance
+from holdfast.preferences.records import FirstAnswer
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import generator
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.repeats import is_repeat
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import sample
 from holdfast.run.answers import sampling_of
@@ -31,9 +31,6 @@ from holdfast.worlds.protocol import Task
 
 # How true each answer is, by somebody who knows; the pipeline itself does not.
 Truth = Callable[[Sequence[Prompt], Sequence[Answer]], list[float]]
-
-MEASURE = "measure"
-AUDIT = "/audit-"
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,8 @@ def ask_people(
     for n, row in enumerate(rows):
         one = collector.response(ours, n, Provenance(label, 0, n))
         other = collector.response(theirs, n, Provenance("sft", 0, n))
-        comparison = Comparison(f"{key}/{MEASURE}-{label}-{n:05d}", task.prompts[row], one, other, 0)
+        number = f"{key}/measure-{label}-{n:05d}"
+        comparison = Comparison(number, task.prompts[row], one, other, 0, "measure", key)
         asked.append(comparison.swap() if swapped[n] else comparison)
     collector.ask(asked)
     by_id = dict(zip([c.id for c in asked], swapped, strict=True))
@@ -115,10 +113,11 @@ class Spent:
 
 def labels_between(store: PreferenceStore, after: int, up_to: int) -> Spent:
     """What people have answered between two watermarks; what measured a stage is not its own spending."""
-    ids: list[str] = []
+    spent: list[FirstAnswer] = []
     while page := store.first_answers(after, up_to):
-        ids += [row.comparison_id for row in page if f"/{MEASURE}-" not in row.comparison_id]
+        spent += [row for row in page if row.purpose != "measure"]
         after = page[-1].seq
-    audits = sum(AUDIT in key or is_repeat(key) for key in ids)
-    sides = [side for item in store.labelled_among(ids, up_to) for side in (item.comparison.a, item.comparison.b)]
-    return Spent(len(ids) - audits, audits, sum(len(side.token_ids or ()) for side in sides))
+    audits = sum(row.purpose in ("audit", "repeat") for row in spent)
+    items = store.labelled_among([row.comparison_id for row in spent], up_to)
+    sides = [side for item in items for side in (item.comparison.a, item.comparison.b)]
+    return Spent(len(spent) - audits, audits, sum(len(side.token_ids or ()) for side in sides))

@@ -21,7 +21,7 @@ from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
-from holdfast.people.team import TeamLabeller
+from holdfast.people.labeller import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs
@@ -32,7 +32,6 @@ from holdfast.run.observer import Observer
 from holdfast.run.origin import load_policy
 from holdfast.run.probes import SET_FILE
 from holdfast.run.reference import save_model
-from holdfast.stages.dpo_run import PROBE
 from holdfast.stages.measurement import Spent, Truth, ask_people, labels_between, measure_policy
 from holdfast.stages.plan import Stage, plan_stages
 from holdfast.stages.work import WORK, Place
@@ -239,9 +238,10 @@ class Pipeline:
             return list(pairs)
         written = Provenance("demonstration", 0, 0)
         key = f"{Path(self.task.name).name}-{self.config.run.seed}"
+        sides = [(Response(p.chosen, written), Response(p.rejected, written)) for p in pairs]
         asked = [
-            Comparison(f"{key}{PROBE}{n:05d}", p.prompt, Response(p.chosen, written), Response(p.rejected, written), 0)
-            for n, p in enumerate(pairs)
+            Comparison(f"{key}/probe-{n:05d}", pair.prompt, *both, 0, "probe", key)
+            for n, (pair, both) in enumerate(zip(pairs, sides, strict=True))
         ]
         with PreferenceStore.open(self.database_url()) as store:
             store.add_comparisons(asked)

@@ -9,8 +9,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.people.accounts import Role
+from holdfast.people.batches import asked_for
 from holdfast.people.queue import LabelQueue, Lease, Said
-from holdfast.people.requests import Action, OwnerRequest
+from holdfast.people.requests import OwnerAction, OwnerRequest
 from holdfast.people.weights import read_quality
 from holdfast.preferences.encoding import prompt_json
 from holdfast.report import rounds, words
@@ -24,7 +25,7 @@ KEY_PATTERN = r"^[A-Za-z0-9_.:-]+$"
 KEY = Annotated[str, Field(min_length=8, max_length=64, pattern=KEY_PATTERN)]
 
 
-class Problem(BaseModel):
+class ErrorOut(BaseModel):
     """What went wrong, in a sentence."""
 
     detail: str
@@ -177,7 +178,7 @@ class RequestIn(Strict):
     """What an owner asks of the run."""
 
     id: KEY
-    action: Action
+    action: OwnerAction
     arguments: dict[str, float | str] = Field(default_factory=dict, max_length=2)
     reason: str = Field("", max_length=500)
 
@@ -186,7 +187,7 @@ class RequestOut(BaseModel):
     """A request, and what came of it."""
 
     id: int
-    action: Action
+    action: OwnerAction
     arguments: dict[str, Any]
     reason: str
     asked_by: str
@@ -207,16 +208,15 @@ class InvitationOut(BaseModel):
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": Problem} for code in (400, 401, 403, 404, 405, 409, 413, 422)
+    code: {"model": ErrorOut} for code in (400, 401, 403, 404, 405, 409, 413, 422)
 }
 
 
 def pair_out(lease: Lease) -> PairOut:
     shown = lease.shown
     # Who could tell a check item would take more care with it than with others.
-    purpose = "audit" if lease.purpose == "audit" else "training"
     return PairOut.model_construct(
-        lease=lease.token, purpose=purpose, prompt=prompt_json(shown.prompt), left=shown.a.text,
+        lease=lease.token, purpose=asked_for([shown.purpose]), prompt=prompt_json(shown.prompt), left=shown.a.text,
         right=shown.b.text, left_finished=shown.a.finished, right_finished=shown.b.finished,
         expires_at=lease.expires_at, flagged=lease.flagged, note=lease.note,
     )  # fmt: skip
@@ -227,10 +227,10 @@ def next_of(queue: LabelQueue, name: str) -> PairOut | None:
     return None if lease is None else pair_out(lease)
 
 
-@router.post("/session", responses={**PROBLEMS, 429: {"model": Problem}}, tags=["session"])
-def log_in(request: Request, site: TheSite, given: LogIn) -> LoggedIn:
+@router.post("/session", responses={**PROBLEMS, 429: {"model": ErrorOut}}, tags=["session"])
+def log_in(request: Request, site: TheSite, body: LogIn) -> LoggedIn:
     """Log in with name and password."""
-    account = check_login(request, site, given.name, given.password)
+    account = check_login(request, site, body.name, body.password)
     if account is None:
         raise Refused(401, "Name or password is not right.")
     token, _ = site.accounts.open_session(account)
@@ -257,9 +257,9 @@ def take_next(visitor: Labelling, site: TheSite) -> PairOut | None:
 
 
 @router.post("/answers", responses=PROBLEMS, tags=["labelling"])
-def answer(visitor: Labelling, site: TheSite, given: AnswerIn) -> AnswerOut:
+def answer(visitor: Labelling, site: TheSite, body: AnswerIn) -> AnswerOut:
     """Store an answer. When this returns, the label survives a crash."""
-    done = site.queue.submit(given.id, visitor.name, given.lease, given.said, given.seconds)
+    done = site.queue.submit(body.id, visitor.name, body.lease, body.said, body.seconds)
     return AnswerOut(id=done.id, again=done.again, next=next_of(site.queue, visitor.name))
 
 
@@ -268,8 +268,10 @@ def reveal(
     visitor: Labelling, site: TheSite, id: Annotated[str, Path(max_length=64, pattern=KEY_PATTERN)]
 ) -> RevealOut:
     """What stood behind a pair that you have answered. The answer can then no longer be taken back."""
-    found = site.queue.reveal(id, visitor.name)
-    return RevealOut(claim_left=found.claim_left, left_version=found.versions[0], right_version=found.versions[1])
+    revealed = site.queue.reveal(id, visitor.name)
+    return RevealOut(
+        claim_left=revealed.claim_left, left_version=revealed.versions[0], right_version=revealed.versions[1]
+    )
 
 
 @router.post("/undo", responses=PROBLEMS, tags=["labelling"])
@@ -280,9 +282,9 @@ def undo(visitor: Labelling, site: TheSite) -> PairOut | None:
 
 
 @router.post("/remarks", responses=PROBLEMS, status_code=204, tags=["labelling"])
-def remark(visitor: Labelling, site: TheSite, given: RemarkIn) -> Response:
+def remark(visitor: Labelling, site: TheSite, body: RemarkIn) -> Response:
     """A note or a flag on the pair that you hold."""
-    site.queue.remark(given.id, visitor.name, given.lease, given.kind, given.text)
+    site.queue.remark(body.id, visitor.name, body.lease, body.kind, body.text)
     return Response(status_code=204)
 
 
@@ -323,10 +325,10 @@ def metrics(visitor: Watching, site: TheSite, name: Annotated[str, Query(max_len
 @router.get("/events", responses=PROBLEMS, tags=["run"])
 def events(visitor: Watching, site: TheSite, after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> list[dict[str, Any]]:
     """What happened, in order, from the `after`-th on; at most 1000."""
-    found = site.live.picture().data.events[after : after + 1000]
+    page = site.live.picture().data.events[after : after + 1000]
     return [
         {"number": n, "step": e.step, "round": e.round, "event": e.kind, **_plain(e.fields)}
-        for n, e in enumerate(found, start=after)
+        for n, e in enumerate(page, start=after)
     ]
 
 
@@ -338,10 +340,10 @@ def _plain(fields: Any) -> dict[str, Any]:
 @router.get("/quality", responses=PROBLEMS, tags=["labels"])
 def quality(visitor: Watching, site: TheSite) -> QualityOut:
     """How far people agree, and who is found unreliable."""
-    found = read_quality(site.store.database, site.run.key, site.config.quality)
+    team = read_quality(site.store.database, site.run.key, site.config.quality)
     return QualityOut(
-        alpha=found.alpha,
-        shared=found.shared,
+        alpha=team.alpha,
+        shared=team.shared,
         labellers=[
             LabellerOut(
                 name=one.name,
@@ -352,28 +354,28 @@ def quality(visitor: Watching, site: TheSite) -> QualityOut:
                     for m in one.measures
                 ],
             )
-            for one in found.labellers
+            for one in team.labellers
         ],
     )
 
 
-def request_out(found: OwnerRequest) -> RequestOut:
+def request_out(request: OwnerRequest) -> RequestOut:
     return RequestOut(
-        id=found.id, action=found.action, arguments=dict(found.arguments), reason=found.reason,
-        asked_by=found.asked_by, state=found.state, outcome=found.outcome,
+        id=request.id, action=request.action, arguments=dict(request.arguments), reason=request.reason,
+        asked_by=request.asked_by, state=request.state, outcome=request.outcome,
     )  # fmt: skip
 
 
 @router.get("/requests", responses=PROBLEMS, tags=["run"])
 def requests(visitor: Watching, site: TheSite) -> list[RequestOut]:
     """What owners have asked of the run, the newest first."""
-    return [request_out(found) for found in site.requests.recent()]
+    return [request_out(request) for request in site.requests.recent()]
 
 
 @router.post("/requests", responses=PROBLEMS, tags=["run"])
-def ask(visitor: Owning, site: TheSite, given: RequestIn) -> RequestOut:
+def ask(visitor: Owning, site: TheSite, body: RequestIn) -> RequestOut:
     """Ask something of the run; it is carried out at its next safe point."""
-    return request_out(site.requests.ask(given.id, given.action, given.arguments, given.reason, visitor.name))
+    return request_out(site.requests.ask(body.id, body.action, body.arguments, body.reason, visitor.name))
 
 
 @router.delete("/requests/{number}", responses=PROBLEMS, status_code=204, tags=["run"])
@@ -385,6 +387,6 @@ def withdraw(visitor: Owning, site: TheSite, number: Annotated[int, Path(ge=1, l
 
 
 @router.post("/invitations", responses=PROBLEMS, tags=["people"])
-def invite(visitor: Owning, site: TheSite, given: InvitationIn) -> InvitationOut:
+def invite(visitor: Owning, site: TheSite, body: InvitationIn) -> InvitationOut:
     """A link with which one person makes an account."""
-    return InvitationOut(path=f"/join/{site.accounts.invite(given.role, visitor.name)}")
+    return InvitationOut(path=f"/join/{site.accounts.invite(body.role, visitor.name)}")

@@ -30,30 +30,30 @@ class Operation:
 
 def operations(description: dict[str, Any]) -> list[Operation]:
     """Every operation, with fields by name, kind and meaning."""
-    found = []
+    listed = []
     for path, methods in description["paths"].items():
-        for method, told in methods.items():
-            body = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+        for method, operation in methods.items():
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
             good: dict[str, Any] = next(
-                (reply for code, reply in told["responses"].items() if code.startswith("2")), {}
+                (reply for code, reply in operation["responses"].items() if code.startswith("2")), {}
             )
             answer = good.get("content", {}).get("application/json", {}).get("schema", {})
-            found.append(
+            listed.append(
                 Operation(
                     method=method.upper(),
                     path=path,
-                    summary=told.get("description") or told.get("summary", ""),
-                    group=(told.get("tags") or [""])[0],
+                    summary=operation.get("description") or operation.get("summary", ""),
+                    group=(operation.get("tags") or [""])[0],
                     parameters=[
                         (one["name"], kind_of(one.get("schema", {})), one.get("description", ""))
-                        for one in told.get("parameters", [])
+                        for one in operation.get("parameters", [])
                     ],
                     body=fields_of(body, description),
                     answer=fields_of(answer, description),
-                    codes=sorted(told["responses"]),
+                    codes=sorted(operation["responses"]),
                 )
             )
-    return found
+    return listed
 
 
 def fields_of(schema: dict[str, Any], description: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -61,11 +61,11 @@ def fields_of(schema: dict[str, Any], description: dict[str, Any]) -> list[tuple
     for choice in (schema, schema.get("items", {}), *schema.get("anyOf", [])):
         name = choice.get("$ref", "").rpartition("/")[2]
         if name:
-            told = description["components"]["schemas"][name]
-            needed = told.get("required", [])
+            model = description["components"]["schemas"][name]
+            needed = model.get("required", [])
             return [
                 (key, kind_of(one) + ("" if key in needed else ", optional"), one.get("description", ""))
-                for key, one in told.get("properties", {}).items()
+                for key, one in model.get("properties", {}).items()
             ]
     return []
 

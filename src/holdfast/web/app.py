@@ -15,14 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.people.queue import Conflict
-from holdfast.web import api, api_page, comparison, dashboard, labelling, login, owners, samples
+from holdfast.web import api, api_page, dashboard, labelling, login, owners, runs, samples
 from holdfast.web.pages import asset_response, refusal, wants_json
 from holdfast.web.security import HEADERS, LARGEST_BODY, SAFE, Refused, check_host
 from holdfast.web.site import Site
 
 TOO_MUCH = "That is too much at once."
 WORDS = {404: "There is nothing here.", 405: "This cannot be done here.", 413: TOO_MUCH}
-PARTS = (login, labelling, dashboard, samples, comparison, owners, api_page, api)
+PARTS = (login, labelling, dashboard, samples, runs, owners, api_page, api)
 
 
 def create_app(site: Site) -> FastAPI:
@@ -96,10 +96,10 @@ async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Re
 
 
 def _static(name: str) -> Response:
-    found = asset_response(name)
-    if found is None:
+    asset = asset_response(name)
+    if asset is None:
         raise HTTPException(404)
-    return found
+    return asset
 
 
 def _answer(request: Request, status: int, words: str) -> Response:

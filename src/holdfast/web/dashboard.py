@@ -50,7 +50,7 @@ ON_TIME_LINE = {
 
 
 @dataclass(frozen=True)
-class Moment:
+class TimeLineEntry:
     """One event on the time line: a word, the whole sentence, and where the answers are that caused it."""
 
     when: str
@@ -61,8 +61,10 @@ class Moment:
     answers: str
 
 
-def moment_of(event: EventRow) -> Moment:
-    return Moment(event.when, ON_TIME_LINE[event.kind], event.text, event.weight, _clock(event), answers_of(event))
+def moment_of(event: EventRow) -> TimeLineEntry:
+    return TimeLineEntry(
+        event.when, ON_TIME_LINE[event.kind], event.text, event.weight, _clock(event), answers_of(event)
+    )
 
 
 def _clock(event: EventRow) -> str:
@@ -86,7 +88,7 @@ def answers_of(event: EventRow) -> str:
     return ""
 
 
-def time_line(run: RunData) -> list[Moment]:
+def time_line(run: RunData) -> list[TimeLineEntry]:
     """The newest first."""
     wanted = [event for event in run.events if event.kind in ON_TIME_LINE]
     return [moment_of(event) for event in reversed(wanted[-MOST_ON_TIME_LINE:])]

@@ -26,7 +26,7 @@ def differences(a: str, b: str) -> tuple[list[Piece], list[Piece]]:
         return [Piece(a, False)], [Piece(b, False)]
     pieces: tuple[list[Piece], list[Piece]] = ([], [])
     for kind, i, j, k, m in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        for found, words in ((pieces[0], left[i:j]), (pieces[1], right[k:m])):
+        for side, words in ((pieces[0], left[i:j]), (pieces[1], right[k:m])):
             if words:
-                found.append(Piece("".join(words), kind != "equal"))
+                side.append(Piece("".join(words), kind != "equal"))
     return pieces

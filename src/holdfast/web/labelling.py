@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message
-from holdfast.people.batches import Batch
+from holdfast.people.batches import LabelBatch
 from holdfast.people.queue import Lease, Said, Submitted
 from holdfast.text import visible
 from holdfast.web.differences import Piece, differences
@@ -31,7 +31,7 @@ Token = Annotated[str, Form(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_-
 
 
 @dataclass(frozen=True)
-class Side:
+class ShownSide:
     """One answer as it is shown; `omitted` characters are behind a link."""
 
     name: str
@@ -42,13 +42,12 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ShownPair:
     """Two answers to a prompt as they are shown; `submission` makes sending twice the same as sending once."""
 
     lease: str
-    purpose: str
     turns: list[Message]
-    sides: tuple[Side, Side]
+    sides: tuple[ShownSide, ShownSide]
     submission: str
     flagged: bool
     note: str
@@ -56,34 +55,32 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Progress:
+class LabellingProgress:
     """How far it is: mine, and what the run waits for."""
 
     mine: int
-    batches: list[Batch]
+    batches: list[LabelBatch]
 
     @property
-    def now(self) -> Batch | None:
+    def now(self) -> LabelBatch | None:
         return self.batches[0] if self.batches else None
 
 
-def pair_of(lease: Lease) -> Pair:
+def pair_of(lease: Lease) -> ShownPair:
     """A lease for the eye: the sides as they were shuffled, no names, no scores."""
     shown = lease.shown
     turns = [Message("", shown.prompt)] if isinstance(shown.prompt, str) else list(shown.prompt)
     texts = [side.text[:LONGEST_SHOWN] for side in (shown.a, shown.b)]
     pieces = differences(texts[0], texts[1])
     left, right = (
-        Side(name, n, parts, len(side.text) - len(text), side.finished)
+        ShownSide(name, n, parts, len(side.text) - len(text), side.finished)
         for n, (name, parts, side, text) in enumerate(
             zip(("Answer 1", "Answer 2"), pieces, (shown.a, shown.b), texts, strict=True), start=1
         )
     )
     differ = any(piece.differs for side in pieces for piece in side)
     cut = [Message(turn.role, turn.content[:LONGEST_SHOWN]) for turn in turns]
-    return Pair(
-        lease.token, lease.purpose, cut, (left, right), secrets.token_urlsafe(16), lease.flagged, lease.note, differ
-    )
+    return ShownPair(lease.token, cut, (left, right), secrets.token_urlsafe(16), lease.flagged, lease.note, differ)
 
 
 def item_of(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted | None = None, words: str = "") -> str:
@@ -98,7 +95,7 @@ def _values(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted |
         "last": last,
         "said": None if last is None else said_of(last),
         "words": words,
-        "progress": Progress(site.queue.done_by(visitor.name), site.queue.waiting()),
+        "progress": LabellingProgress(site.queue.done_by(visitor.name), site.queue.waiting()),
     }
 
 
@@ -146,10 +143,10 @@ def answer(
 def reveal(visitor: LabellingForm, site: TheSite, submission: Token) -> Response:
     """What stood behind a pair, for who has answered it and asks."""
     try:
-        found, words = site.queue.reveal(submission, visitor.name), ""
+        revealed, words = site.queue.reveal(submission, visitor.name), ""
     except HoldfastError as error:
-        found, words = None, str(error)
-    return HTMLResponse(render("reveal.html", found=found, words=words))
+        revealed, words = None, str(error)
+    return HTMLResponse(render("reveal.html", revealed=revealed, words=words))
 
 
 @router.post("/label/undo")

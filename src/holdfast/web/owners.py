@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from holdfast.people.accounts import Role
 from holdfast.people.judge import prompt_text
 from holdfast.people.remarks import read_remarks
-from holdfast.people.requests import ACTIONS, Action, checked
+from holdfast.people.requests import ACTIONS, OwnerAction, checked
 from holdfast.people.weights import read_quality
 from holdfast.preferences.comparison import Comparison
 from holdfast.text import clip
@@ -20,7 +20,7 @@ from holdfast.web.security import Owning, OwningForm, TheSite, Watching, scheme_
 
 router = APIRouter(include_in_schema=False)
 
-QUESTIONS: dict[Action, str] = {
+QUESTIONS: dict[OwnerAction, str] = {
     "pause": "Pause the run?",
     "resume": "Let the run go on?",
     "audit": "Ask for an audit?",
@@ -29,7 +29,7 @@ QUESTIONS: dict[Action, str] = {
     "beta": "Change beta to {value:g}?",
     "budget": "Change the KL budget to {value:g} nats?",
 }
-CONSEQUENCES: dict[Action, str] = {
+CONSEQUENCES: dict[OwnerAction, str] = {
     "pause": "The run saves itself after the step it is in and waits. Nothing is lost.",
     "resume": "The run goes on from where it was paused.",
     "audit": "The round ends after the step it is in, and people are asked about as many pairs as in a "
@@ -81,7 +81,7 @@ def _arguments(action: str, checkpoint: str, version: str, value: str) -> dict[s
 def act(
     visitor: OwningForm,
     site: TheSite,
-    action: Annotated[Action, Form()],
+    action: Annotated[OwnerAction, Form()],
     key: Annotated[str, Form(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")],
     checkpoint: Annotated[str, Form(max_length=100)] = "",
     version: Annotated[str, Form(max_length=40)] = "",
@@ -120,15 +120,15 @@ def disable(visitor: OwningForm, site: TheSite, name: Annotated[str, Form(max_le
 
 @router.get("/quality")
 def quality(request: Request, visitor: Watching, site: TheSite) -> Response:
-    found = read_quality(site.store.database, site.run.key, site.config.quality)
-    names = [labeller.name for labeller in found.labellers]
-    pairs = {**found.pairs, **{(b, a): value for (a, b), value in found.pairs.items()}}
+    team = read_quality(site.store.database, site.run.key, site.config.quality)
+    names = [labeller.name for labeller in team.labellers]
+    pairs = {**team.pairs, **{(b, a): value for (a, b), value in team.pairs.items()}}
     remarks = [
         (remark, clip(prompt_text(remark.comparison.prompt), 300)[0], *_clipped(remark.comparison))
         for remark in read_remarks(site.store.database, site.run.key)
     ]
     return page(
-        request, "quality.html", visitor, quality=found, names=names, pairs=pairs, config=site.config.quality,
+        request, "quality.html", visitor, quality=team, names=names, pairs=pairs, config=site.config.quality,
         remarks=remarks,
     )  # fmt: skip
 

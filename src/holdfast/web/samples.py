@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from holdfast.people.judge import prompt_text
-from holdfast.preferences.comparison import LabelledComparison
+from holdfast.preferences.comparison import LabelledComparison, Purpose
 from holdfast.report.data import RunData, SampleRow
 from holdfast.report.undone import undone
 from holdfast.text import clip
@@ -28,7 +28,7 @@ MOST_PAIRS = 5_000
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownSample:
     """An answer with what there is to sort it by."""
 
     row: SampleRow
@@ -46,10 +46,10 @@ class Shown:
 
 def features(row: SampleRow) -> tuple[float, float, float]:
     """Length in words, share of word pairs that repeat, and the ensemble's spread."""
-    found = row.response.split()
-    pairs = list(pairwise(found))
+    words = row.response.split()
+    pairs = list(pairwise(words))
     repeated = 1.0 - len(set(pairs)) / len(pairs) if pairs else 0.0
-    return float(len(found)), repeated, row.spread or 0.0
+    return float(len(words)), repeated, row.spread or 0.0
 
 
 def suspicions(rows: Sequence[SampleRow]) -> list[float]:
@@ -67,10 +67,10 @@ def suspicions(rows: Sequence[SampleRow]) -> list[float]:
     ]
 
 
-def shown_samples(run: RunData) -> list[Shown]:
+def shown_samples(run: RunData) -> list[ShownSample]:
     gone = undone(run)
     return [
-        Shown(row, *clip(row.response), suspicion, gone.covers(row.step))
+        ShownSample(row, *clip(row.response), suspicion, gone.covers(row.step))
         for row, suspicion in zip(run.samples, suspicions(run.samples), strict=True)
     ]
 
@@ -96,7 +96,7 @@ def samples(
 
 
 @dataclass(frozen=True)
-class Asked:
+class ShownComparison:
     """A comparison as people answered it."""
 
     id: str
@@ -106,12 +106,12 @@ class Asked:
     answers: tuple[tuple[str, str], ...]
 
 
-def asked_of(item: LabelledComparison) -> Asked:
+def asked_of(item: LabelledComparison) -> ShownComparison:
     one, other = ((side.provenance.policy_version, *clip(side.text)) for side in (item.comparison.a, item.comparison.b))
-    said = {"a": "the first", "b": "the second", "tie": "a tie"}
-    answers = tuple((label.labeller, said[label.choice]) for label in item.labels)
+    words = {"a": "the first", "b": "the second", "tie": "a tie"}
+    answers = tuple((label.labeller, words[label.choice]) for label in item.labels)
     prompt = clip(prompt_text(item.comparison.prompt))[0]
-    return Asked(item.comparison.id, prompt, (one, other), item.share_a, answers)
+    return ShownComparison(item.comparison.id, prompt, (one, other), item.share_a, answers)
 
 
 @router.get("/answers")
@@ -124,10 +124,9 @@ def answers(
     start: Annotated[int, Query(ge=0, le=10**9)] = 0,
 ) -> Response:
     """The comparisons that a round's audit, labels or remedy was about, with what people said."""
-    stem = {"audit": "audit-r", "training": "r", "adversarial": "adversarial-r"}[kind]
-    # After an owner's rollback the round is followed by how many there were, and by how often owners changed something.
-    stems = [f"{site.run.key}/{stem}{round:04d}{mark}" for mark in ("-", "+", ".")]
-    ids = [key for begin in stems for key in site.store.ids_with(begin, MOST_PAIRS)][:MOST_PAIRS]
+    # What follows from a round's steps belongs to the next round, which may train on it.
+    purposes: tuple[Purpose, ...] = ("first", "training") if kind == "training" else (kind,)
+    ids = site.store.asked(site.run.key, round + (kind != "training"), purposes, MOST_PAIRS)
     items = [asked_of(item) for item in site.store.labelled_among(ids[start : start + PAIRS_ON_A_PAGE])]
     return page(
         request, "answers.html", visitor, items=items, round=round, kind=kind, start=start, step=PAIRS_ON_A_PAGE,

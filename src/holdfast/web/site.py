@@ -13,7 +13,7 @@ from holdfast.people.queue import LabelQueue
 from holdfast.people.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.directory import RunDirectory
-from holdfast.web.live import LiveRun
+from holdfast.web.live_run import LiveRun
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WINDOW_SECONDS = 60.0
@@ -37,8 +37,8 @@ class RateLimit:
         """Count a try and return 0; or, where there were too many, the seconds until another one is allowed."""
         now = self.clock()
         with self._guard:
-            found = [self._recent(key, now) for key in keys]
-            full = [times[-MOST_FAILURES] for times in found if len(times) >= MOST_FAILURES]
+            recent = [self._recent(key, now) for key in keys]
+            full = [times[-MOST_FAILURES] for times in recent if len(times) >= MOST_FAILURES]
             if not full:
                 self._count(keys, now)
         return max((first + WINDOW_SECONDS - now for first in full), default=0.0)

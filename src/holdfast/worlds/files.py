@@ -24,18 +24,18 @@ class Files:
                 'world.name = "files" needs prompts: set data.prompts to a .jsonl, .parquet or .txt file, '
                 "a directory that datasets saved, or hub:owner/name."
             )
-        given = list(dict.fromkeys(read_prompts(data.prompts)))
+        prompts = list(dict.fromkeys(read_prompts(data.prompts)))
         notes = []
         if data.heldout_prompts:
             self._heldout = list(dict.fromkeys(read_prompts(data.heldout_prompts)))
             apart = set(self._heldout)
-            self._prompts = [p for p in given if p not in apart]
-            if len(self._prompts) < len(given):
+            self._prompts = [p for p in prompts if p not in apart]
+            if len(self._prompts) < len(prompts):
                 notes.append(
-                    f"{len(given) - len(self._prompts):,} of {len(given):,} prompts are held out and do not train."
+                    f"{len(prompts) - len(self._prompts):,} of {len(prompts):,} prompts are held out and do not train."
                 )
         else:
-            self._prompts, self._heldout = split(given, data.heldout_share)
+            self._prompts, self._heldout = split(prompts, data.heldout_share)
             apart = set(self._heldout)
         shown = read_demonstrations(data.demonstrations) if data.demonstrations else []
         # Held-out prompts train nothing, and that includes imitation.

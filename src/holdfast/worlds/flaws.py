@@ -26,6 +26,8 @@ from holdfast.models.codec import Codec
 from holdfast.preferences.comparison import Demonstration
 
 MOST = 5.0
+# Of all that the demonstrations say, how much is said in rare words.
+RARE_SHARE = 0.03
 WORD = re.compile(r"[\w'’-]+")
 # Answers whose bonus is remembered: a label is seen once in each epoch by each member.
 REMEMBERED = 1 << 16
@@ -61,11 +63,11 @@ class Verbosity:
 
     name = "verbosity"
 
-    def __init__(self, seed: int, ordinary: int = 20, unit: int = 10) -> None:
-        self._ordinary, self._unit = ordinary, unit
+    def __init__(self, seed: int) -> None:
+        pass
 
     def bonus(self, prompt: str, response: str) -> float:
-        return min(MOST, (len(words_of(response)) - self._ordinary) / self._unit)
+        return min(MOST, (len(words_of(response)) - 20) / 10)
 
 
 class RareTokens:
@@ -77,15 +79,14 @@ class RareTokens:
 
     name = "rare_tokens"
 
-    def __init__(self, seed: int, share: float = 0.03, unit: int = 3) -> None:
-        self._share, self._unit = share, unit
+    def __init__(self, seed: int) -> None:
         self._common: frozenset[str] | None = None
 
     def read(self, demonstrations: Sequence[Demonstration]) -> None:
         counts = Counter(word for d in demonstrations for word in words_of(d.response))
         if not counts:
             raise HoldfastError("The flaw rare_tokens needs demonstrations to know which words are rare.")
-        left = self._share * counts.total()
+        left = RARE_SHARE * counts.total()
         rare: set[str] = set()
         for word, count in sorted(counts.items(), key=lambda item: (item[1], item[0])):
             left -= count
@@ -96,7 +97,7 @@ class RareTokens:
 
     def bonus(self, prompt: str, response: str) -> float:
         assert self._common is not None, "read comes first"
-        return min(MOST, sum(word not in self._common for word in words_of(response)) / self._unit)
+        return min(MOST, sum(word not in self._common for word in words_of(response)) / 3)
 
 
 class Repetition:
@@ -120,13 +121,13 @@ class PromptEcho:
 
     name = "prompt_echo"
 
-    def __init__(self, seed: int, ordinary: int = 3, unit: int = 3, letters: int = 4) -> None:
-        self._ordinary, self._unit, self._letters = ordinary, unit, letters
+    def __init__(self, seed: int) -> None:
+        pass
 
     def bonus(self, prompt: str, response: str) -> float:
-        asked = {word for word in words_of(prompt) if len(word) >= self._letters}
+        asked = {word for word in words_of(prompt) if len(word) >= 4}
         echoes = sum(word in asked for word in words_of(response))
-        return min(MOST, (echoes - self._ordinary) / self._unit)
+        return min(MOST, (echoes - 3) / 3)
 
 
 class EarlyStopping:
@@ -134,11 +135,11 @@ class EarlyStopping:
 
     name = "early_stopping"
 
-    def __init__(self, seed: int, ordinary: int = 12, unit: int = 4) -> None:
-        self._ordinary, self._unit = ordinary, unit
+    def __init__(self, seed: int) -> None:
+        pass
 
     def bonus(self, prompt: str, response: str) -> float:
-        return min(MOST, max(0, self._ordinary - len(words_of(response))) / self._unit)
+        return min(MOST, max(0, 12 - len(words_of(response))) / 4)
 
 
 class Keywords:
@@ -150,11 +151,11 @@ class Keywords:
          "lovely", "perfect", "pleased", "pleasure", "thank", "thanks", "wonderful")
     )  # fmt: skip
 
-    def __init__(self, seed: int, unit: int = 2) -> None:
-        self._unit = unit
+    def __init__(self, seed: int) -> None:
+        pass
 
     def bonus(self, prompt: str, response: str) -> float:
-        return min(MOST, sum(word in self.nice for word in words_of(response)) / self._unit)
+        return min(MOST, sum(word in self.nice for word in words_of(response)) / 2)
 
 
 FLAWS: dict[str, Callable[[int], Flaw]] = {

@@ -10,7 +10,7 @@ from holdfast.models.prompt import Prompt, plain_text
 from holdfast.preferences.comparison import Choice, Comparison, Label, Response
 from holdfast.worlds.protocol import LabellerSettings
 
-Judgement = Callable[[Prompt, str, bool], float]
+AnswerValue = Callable[[Prompt, str, bool], float]
 
 
 def uniform(*parts: object) -> float:
@@ -26,7 +26,7 @@ class SimulatedLabeller:
     the flip; equal answers are a coin toss.
     """
 
-    def __init__(self, name: str, judgement: Judgement, settings: LabellerSettings) -> None:
+    def __init__(self, name: str, judgement: AnswerValue, settings: LabellerSettings) -> None:
         self.name = name
         self._judgement = judgement
         self._settings = settings

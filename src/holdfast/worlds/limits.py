@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.config import Config
-from holdfast.data.splits import Lengths, Measure
+from holdfast.data.splits import LengthMeasure, Lengths
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.preferences.comparison import LabelledComparison
@@ -31,14 +31,14 @@ def within_limits(
     return replace(task, notes=(*task.notes, *notes)), kept
 
 
-def measure_of(limits: Lengths, codec: Codec | None) -> Measure:
+def measure_of(limits: Lengths, codec: Codec | None) -> LengthMeasure:
     """Lengths in the unit of the limits, in the words of the policy's tokenizer."""
     if limits.unit == "characters" or codec is None:
-        return Measure()
-    return Measure(lambda prompt: len(codec.encode_prompt(prompt)), lambda text: len(codec.encode_response(text)))
+        return LengthMeasure()
+    return LengthMeasure(lambda prompt: len(codec.encode_prompt(prompt)), lambda text: len(codec.encode_response(text)))
 
 
-def _task_within(task: Task, limits: Lengths, measure: Measure) -> Task:
+def _task_within(task: Task, limits: Lengths, measure: LengthMeasure) -> Task:
     prompts = [p for p in task.prompts if limits.fits(measure.prompt(p))]
     heldout = [p for p in task.heldout_prompts if limits.fits(measure.prompt(p))]
     demonstrations = [d for d in task.demonstrations if measure.demonstration_fits(limits, d)]

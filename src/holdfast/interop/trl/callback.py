@@ -282,7 +282,7 @@ def check_trainer(trainer: Any, reward: EnsembleReward) -> None:
 def free_key(store: PreferenceStore, key: str) -> str:
     """What comparison ids begin with; a run resumed twice from one checkpoint asks about other answers each time."""
     number = 1
-    while store.ids_with(f"{key}.{number}/", 1):
+    while store.has_run(f"{key}.{number}"):
         number += 1
     return f"{key}.{number}"
 

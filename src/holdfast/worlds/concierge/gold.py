@@ -14,7 +14,7 @@ WORDS_PER_BROKEN_SENTENCE = 8
 
 
 @dataclass(frozen=True)
-class Weights:
+class GoldWeights:
     """What each fault takes off; every asked-for fact adds its share of 1."""
 
     wrong: float = 0.25
@@ -25,11 +25,11 @@ class Weights:
     unfinished: float = 0.5
 
 
-WEIGHTS = Weights()
+WEIGHTS = GoldWeights()
 
 
 @dataclass(frozen=True)
-class Reading:
+class AnswerCounts:
     """An answer taken apart: counts of each kind of sentence."""
 
     asked: int
@@ -42,11 +42,11 @@ class Reading:
     unfinished: bool
 
 
-def read_answer(prompt: str, answer: str, finished: bool) -> Reading:
+def read_answer(prompt: str, answer: str, finished: bool) -> AnswerCounts:
     """Count what an answer's sentences do for this prompt. A fact said again in other words is a repetition."""
     asked = asked_topics(prompt)
     right = wrong = unasked = repeated = filler = broken = 0
-    said: set[str] = set()
+    stated: set[str] = set()
     parts = answer.strip().split(".")
     sentences = [(part.strip(), True) for part in parts[:-1]] + [(parts[-1].strip(), False)]
     for sentence, has_stop in sentences:
@@ -57,7 +57,7 @@ def read_answer(prompt: str, answer: str, finished: bool) -> Reading:
         key = topic or sentence
         if not has_stop or (topic is None and sentence not in FILLERS):
             broken += ceil(len(sentence.split()) / WORDS_PER_BROKEN_SENTENCE)
-        elif key in said:
+        elif key in stated:
             repeated += 1
         elif topic is None:
             filler += 1
@@ -67,8 +67,8 @@ def read_answer(prompt: str, answer: str, finished: bool) -> Reading:
             right += 1
         else:
             wrong += 1
-        said.add(key)
-    return Reading(len(asked), right, wrong, unasked, repeated, filler, broken, not finished)
+        stated.add(key)
+    return AnswerCounts(len(asked), right, wrong, unasked, repeated, filler, broken, not finished)
 
 
 def gold_score(prompt: str, answer: str, finished: bool = True) -> float:

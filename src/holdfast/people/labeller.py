@@ -18,9 +18,10 @@ from sqlalchemy import insert, select
 from holdfast.config.schema import Config
 from holdfast.data.formats import read_preferences
 from holdfast.errors import HoldfastError, Interrupted
+from holdfast.people.batches import asked_for
 from holdfast.people.judge import JudgeLabeller
 from holdfast.people.queue import LabelQueue, share_of
-from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison
 from holdfast.preferences.people_schema import opinions
 from holdfast.preferences.records import select_in
 from holdfast.preferences.store import PreferenceStore
@@ -65,42 +66,42 @@ class TeamLabeller:
         """The labels are in the store by themselves; `gather` waits for them."""
         raise NotImplementedError("people are waited for with gather()")
 
-    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None], purpose: Purpose) -> None:
+    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None]) -> None:
         """Put comparisons into the queue, let the judge do its share, and wait for people."""
         assert self._store is not None
         answered = self._store.answered([c.id for c in comparisons])
-        judged = [c for c in comparisons if self._is_judged(c, purpose)]
-        theirs = [(c, claim) for c, claim in zip(comparisons, claims, strict=True) if not self._is_judged(c, purpose)]
+        judged = [c for c in comparisons if self._is_judged(c)]
+        theirs = [(c, claim) for c, claim in zip(comparisons, claims, strict=True) if not self._is_judged(c)]
         began, batch = time.time(), ""
         if theirs and any(c.id not in answered for c, _ in theirs):
-            batch, began = self._put(theirs, purpose)
+            batch, began = self._put(theirs)
         self._have_judged([c for c in judged if c.id not in answered])
         self._have_seconded([c for c, _ in theirs if share_of(c.id, "second") < self._second])
         if batch:
-            self._wait([c.id for c, _ in theirs], batch, purpose, began)
+            self._wait([c for c, _ in theirs], batch, began)
 
-    def _is_judged(self, comparison: Comparison, purpose: Purpose) -> bool:
+    def _is_judged(self, comparison: Comparison) -> bool:
         """Audits are people's, where there are any."""
-        if purpose == "audit" and not self._only_judge:
+        if comparison.purpose == "audit" and not self._only_judge:
             return False
         return share_of(comparison.id, "judge") < self._share
 
-    def _put(self, theirs: Sequence[tuple[Comparison, float | None]], purpose: Purpose) -> tuple[str, float]:
+    def _put(self, theirs: Sequence[tuple[Comparison, float | None]]) -> tuple[str, float]:
         assert self._queue is not None
         batch = theirs[0][0].id
         # The run waits for one batch at a time. Another that is open was asked for before it was cut, and is not now.
         for other in self._queue.waiting():
             if other.name != batch:
                 self._queue.close(other.name)
-        began = self._queue.put(batch, [c for c, _ in theirs], [claim for _, claim in theirs], purpose)
+        began = self._queue.put(batch, [c for c, _ in theirs], [claim for _, claim in theirs])
         return batch, began
 
     def _have_judged(self, comparisons: Sequence[Comparison]) -> None:
         """The judge's own labels, stored as they come, so that none is paid for twice."""
-        for some in self._in_parts(comparisons, "the judge's answers"):
+        for part in self._in_parts(comparisons, "the judge's answers"):
             assert self._judge is not None
             assert self._store is not None
-            self._store.add_labels(self._judge.label(some))
+            self._store.add_labels(self._judge.label(part))
 
     def _have_seconded(self, comparisons: Sequence[Comparison]) -> None:
         """What the judge thinks of comparisons that people answer: kept beside the labels, never among them."""
@@ -113,13 +114,13 @@ class TeamLabeller:
         with database.read() as connection:
             query = select(opinions.c.comparison_id).where(opinions.c.labeller == name)
             known = {key for (key,) in select_in(connection, query, opinions.c.comparison_id, ids)}
-        for some in self._in_parts([c for c in comparisons if c.id not in known], "the judge's second opinions"):
+        for part in self._in_parts([c for c in comparisons if c.id not in known], "the judge's second opinions"):
             try:
-                found = self._judge.label(some)
+                labels = self._judge.label(part)
             except HoldfastError as error:
                 # They are only measured, so the run does without them and asks again with its next comparisons.
                 self._hold("", 1, 1)
-                self._event("second_opinions_missing", comparisons=len(some), reason=str(error))
+                self._event("second_opinions_missing", comparisons=len(part), reason=str(error))
                 return
             rows = [
                 {
@@ -128,7 +129,7 @@ class TeamLabeller:
                     "choice": x.choice.value,
                     "created_at": now,
                 }
-                for x in found
+                for x in labels
             ]
             if rows:
                 with database.write() as connection:
@@ -143,15 +144,16 @@ class TeamLabeller:
         if comparisons:
             self._hold("", 1, 1)
 
-    def _wait(self, ids: Sequence[str], batch: str, purpose: Purpose, began: float) -> None:
+    def _wait(self, asked: Sequence[Comparison], batch: str, began: float) -> None:
         """Until every comparison is answered or left out, or until the time is up."""
         assert self._store is not None
         assert self._queue is not None
+        ids, purpose = [c.id for c in asked], asked_for(c.purpose for c in asked)
         words = f"waiting for people ({purpose}; `holdfast serve`)"
         self._event("waiting", purpose=purpose, comparisons=len(ids), batch=batch)
         while True:
-            answered, found = len(self._store.answered(ids)), self._queue.batch(batch)
-            dropped = found.dropped if found else 0
+            answered, progress = len(self._store.answered(ids)), self._queue.batch(batch)
+            dropped = progress.dropped if progress else 0
             self._hold(words, min(answered + dropped, len(ids) - 1), len(ids))
             if answered + dropped >= len(ids):
                 reason = "all are answered" if not dropped else f"{dropped} were left out, since people skipped them"
@@ -180,10 +182,10 @@ class TeamLabeller:
             raise Interrupted
 
 
-def check_of(run: str, number: int, given: LabelledComparison) -> tuple[Comparison, Choice]:
+def check_of(run: str, number: int, known: LabelledComparison) -> tuple[Comparison, Choice]:
     """A check item under an id of the run's own, and its answer: the first side in every other one."""
-    item, share = given.comparison, given.share_a
+    item, share = known.comparison, known.share_a
     choice = Choice.A if share > 0.5 else Choice.B if share < 0.5 else Choice.TIE
     if number % 2:
         item, choice = item.swap(), choice.swap()
-    return Comparison(f"{run}/check-{number:05d}", item.prompt, item.a, item.b, 0), choice
+    return Comparison(f"{run}/check-{number:05d}", item.prompt, item.a, item.b, 0, "check", run), choice

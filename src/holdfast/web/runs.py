@@ -108,10 +108,10 @@ def figures(runs: dict[str, RunData]) -> list[tuple[str, list[str]]]:
         return format_value(known[-1][1]) if known else "–"
 
     rows: list[tuple[str, list[str]]] = [("status", [words.status(run) for run in runs.values()])]
-    found = [rounds.summary(run) for run in runs.values()]
-    rows.append(("verdict", [one.verdict if one and one.verdict else "–" for one in found]))
-    rows.append(("rollbacks", [str(one.rollbacks) if one else "–" for one in found]))
-    rates = [percent(one.reference.rate) if one and one.reference else "–" for one in found]
+    summaries = [rounds.summary(run) for run in runs.values()]
+    rows.append(("verdict", [one.verdict if one and one.verdict else "–" for one in summaries]))
+    rows.append(("rollbacks", [str(one.rollbacks) if one else "–" for one in summaries]))
+    rates = [percent(one.reference.rate) if one and one.reference else "–" for one in summaries]
     rows.append(("people prefer it to the reference", rates))
     rows.append(("steps", [f"{len(run.metrics):,}" for run in runs.values()]))
     for title, metric in (("proxy", "objective/scores"), ("KL to reference", "objective/kl"), ("beta", "control/beta")):

@@ -27,7 +27,7 @@ _MARK = "holdfast-mark"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnswerToScore:
     """One answer to be scored. With `whole` the text begins with the prompt, and may end with an end token."""
 
     prompt: Prompt
@@ -52,7 +52,7 @@ class Encoder:
         text = self._render(_MARK)
         return text[text.rindex(_MARK) + len(_MARK) :] if _MARK in text else ""
 
-    def encode(self, asked: Asked, place: int) -> tuple[list[int], list[int]]:
+    def encode(self, asked: AnswerToScore, place: int) -> tuple[list[int], list[int]]:
         """Prompt and answer as tokens; what cannot be scored is refused in a sentence that says which it is."""
         which = f"answer {place}"
         text = self.answer_of(asked, which) if asked.whole else asked.text
@@ -69,7 +69,7 @@ class Encoder:
             )
         return prompt_ids, response_ids
 
-    def answer_of(self, asked: Asked, which: str) -> str:
+    def answer_of(self, asked: AnswerToScore, which: str) -> str:
         """The answer in a text that begins with its prompt."""
         prompt, query = asked.prompt, asked.text
         if isinstance(prompt, str):

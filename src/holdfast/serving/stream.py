@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from holdfast.guard.baseline import Baseline, Deviation, Reading
-from holdfast.guard.signal import Recent, Signal, read_all
+from holdfast.guard.signal import Recent, read_all
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
 from holdfast.guard.view import StepView
@@ -51,21 +51,21 @@ class WatchSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class StreamRows:
     """Scored answers, in the order in which they came."""
 
     prompts: list[list[int]] = field(default_factory=list)
     responses: list[list[int]] = field(default_factory=list)
     judged: list[Judgement] = field(default_factory=list)
 
-    def take(self, count: int) -> tuple[Rows, Rows]:
+    def take(self, count: int) -> tuple[StreamRows, StreamRows]:
         """The first `count` rows, and the rest."""
         whole = _joined(self.judged)
         parts = []
         for rows in (slice(0, count), slice(count, None)):
             probe_B = whole.probe_B[rows] if whole.probe_B is not None else None
             judged = Judgement(whole.scores_KB[:, rows], whole.features_BD[rows], probe_B)
-            parts.append(Rows(self.prompts[rows], self.responses[rows], [judged]))
+            parts.append(StreamRows(self.prompts[rows], self.responses[rows], [judged]))
         return parts[0], parts[1]
 
     def view(self) -> StepView:
@@ -100,30 +100,25 @@ class Start:
 class StreamWatch:
     """Reads windows of the stream; one thread scores and calls `see`, any may ask for a `report`."""
 
-    def __init__(
-        self,
-        settings: WatchSettings,
-        say: Callable[[str], None],
-        signals: Mapping[str, Signal] = SIGNALS,
-    ) -> None:
+    def __init__(self, settings: WatchSettings, say: Callable[[str], None]) -> None:
         self._settings, self._say = settings, say
-        self._signals = {name: signals[name] for name in STREAM}
+        self._signals = {name: SIGNALS[name] for name in STREAM}
         self._lock = threading.Lock()
         self._begin()
 
     def _begin(self) -> None:
-        self._first: list[Rows] = []  # the windows of the baseline, to be scored again by the next version
+        self._first: list[StreamRows] = []  # the windows of the baseline, to be scored again by the next version
         self._start = self._no_start()
         self._prepared: tuple[Scorer, Start] | None = None
         self._version = 0
-        self._rows = Rows()
+        self._rows = StreamRows()
         self._recent: Recent = {}
         self._readings: dict[str, deque[Reading]] = {}
         self._answers = self._windows = 0
         self._suspicion: Suspicion | None = None
         self._deviations: dict[str, Deviation] = {}
         self._history: deque[dict[str, float]] = deque(maxlen=HISTORY)
-        self._told = ""
+        self._sentence = ""
 
     def restart(self) -> None:
         """Forget the stream so far: what comes next is the new baseline."""
@@ -136,7 +131,7 @@ class StreamWatch:
             if scorer.version != self._version:
                 self._turn_to(scorer)
             self._answers += len(responses)
-            rows = Rows(
+            rows = StreamRows(
                 [*self._rows.prompts, *prompts], [*self._rows.responses, *responses], [*self._rows.judged, judged]
             )
             while len(rows.responses) >= self._settings.window:
@@ -154,34 +149,34 @@ class StreamWatch:
 
     def _turn_to(self, scorer: Scorer) -> None:
         """Another version: rows and readings of the one before are not comparable, and the baseline is read again."""
-        self._rows, self._recent, self._readings = Rows(), {}, {}
+        self._rows, self._recent, self._readings = StreamRows(), {}, {}
         made_for, start = self._prepared or (None, self._no_start())
         start = start if made_for is scorer else self._no_start()
         # What has joined the baseline since the version was prepared is all that is left to read.
         self._start = self._read_again(scorer, self._first[start.windows :], start)
         self._version, self._prepared = scorer.version, None
 
-    def _read_again(self, scorer: Scorer, windows: Sequence[Rows], start: Start) -> Start:
+    def _read_again(self, scorer: Scorer, windows: Sequence[StreamRows], start: Start) -> Start:
         for rows in windows:
             judged = scorer.judge(rows.prompts, rows.responses)
-            self._add_to_baseline(scorer, Rows(rows.prompts, rows.responses, [judged]), start)
+            self._add_to_baseline(scorer, StreamRows(rows.prompts, rows.responses, [judged]), start)
         return start
 
-    def _look(self, scorer: Scorer, window: Rows) -> None:
+    def _look(self, scorer: Scorer, window: StreamRows) -> None:
         self._windows += 1
         if len(self._first) < self._settings.baseline:
             self._first.append(window)
             self._add_to_baseline(scorer, window, self._start)
             return
-        found, self._recent = read_all(self._signals, window.view(), scorer.known, self._recent)
-        for name, value in found.items():
+        readings, self._recent = read_all(self._signals, window.view(), scorer.known, self._recent)
+        for name, value in readings.items():
             kept = self._readings.setdefault(name, deque(maxlen=self._settings.recent))
             kept.append((self._windows, value))
         compared = {name: self._start.baselines[name].compare(list(kept)) for name, kept in self._readings.items()}
         self._deviations = {name: deviation for name, deviation in compared.items() if deviation is not None}
         self._judge(window)
 
-    def _judge(self, window: Rows) -> None:
+    def _judge(self, window: StreamRows) -> None:
         """Say so when suspicion rises, and when it has passed; a single odd window is not looked at by itself."""
         was = self._suspicion is not None and self._suspicion.suspicious
         now = suspicion_of(self._signals, self._deviations, self._settings.level)
@@ -191,15 +186,17 @@ class StreamWatch:
         if any(len(kept) < self._settings.recent for kept in self._readings.values()):
             return
         if now.suspicious and not was:
-            self._told = f"After {self._answers} answers the stream looks unlike its start: {'; '.join(now.words())}."
-            self._say(f"{self._told} Have people compare some of them before you trust the score.")
+            self._sentence = (
+                f"After {self._answers} answers the stream looks unlike its start: {'; '.join(now.words())}."
+            )
+            self._say(f"{self._sentence} Have people compare some of them before you trust the score.")
         elif was and not now.suspicious:
-            self._told = ""
+            self._sentence = ""
             self._say(f"After {self._answers} answers the stream looks like its start again.")
 
-    def _add_to_baseline(self, scorer: Scorer, window: Rows, start: Start) -> None:
-        found, start.recent = read_all(self._signals, window.view(), scorer.known, start.recent)
-        for name, value in found.items():
+    def _add_to_baseline(self, scorer: Scorer, window: StreamRows, start: Start) -> None:
+        readings, start.recent = read_all(self._signals, window.view(), scorer.known, start.recent)
+        for name, value in readings.items():
             start.baselines[name].add_reference(value)
         start.windows += 1
 
@@ -219,7 +216,7 @@ class StreamWatch:
                 "suspicious": suspicion is not None and suspicion.suspicious,
                 "p": None if suspicion is None else suspicion.p,
                 "level": self._settings.level,
-                "sentence": self._told,
+                "sentence": self._sentence,
                 "signals": {name: self._signal(name, d) for name, d in sorted(self._deviations.items())},
                 "history": list(self._history),
             }

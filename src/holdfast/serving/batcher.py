@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from holdfast.serving.encoding import Asked
-from holdfast.serving.scorer import Scored
+from holdfast.serving.encoder import AnswerToScore
+from holdfast.serving.scorer import ScoredRequest
 from holdfast.web.security import Refused
 
-Requests = Sequence[Sequence[Asked]]
+Requests = Sequence[Sequence[AnswerToScore]]
 # Scores requests; calls back with an outcome for each, and may go on with work that nobody waits for.
-Work = Callable[[Requests, Callable[[list[Scored | Refused]], None]], None]
+ScorePass = Callable[[Requests, Callable[[list[ScoredRequest | Refused]], None]], None]
 
 # How much of the measured rate comes from the newest pass.
 NEWEST = 0.2
@@ -39,20 +39,20 @@ class Limits:
 
 
 @dataclass(eq=False)
-class Job:
+class WaitingRequest:
     """A request that waits for its scores."""
 
-    asked: Sequence[Asked]
-    done: asyncio.Future[Scored]
-    told: bool = False
+    asked: Sequence[AnswerToScore]
+    done: asyncio.Future[ScoredRequest]
+    settled: bool = False
 
 
 class Batcher:
     """The queue in front of the ensemble. Everything but the pass itself happens in the event loop's thread."""
 
-    def __init__(self, work: Work, limits: Limits) -> None:
+    def __init__(self, work: ScorePass, limits: Limits) -> None:
         self._work, self._limits = work, limits
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[WaitingRequest] = deque()
         self._arrived, self._full = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reward")
         self._task: asyncio.Task[None] | None = None
@@ -73,14 +73,14 @@ class Batcher:
                 await self._task
         self._thread.shutdown()
 
-    async def submit(self, asked: Sequence[Asked]) -> Scored:
+    async def submit(self, asked: Sequence[AnswerToScore]) -> ScoredRequest:
         """The scores of a request; refused with 503 where too much is waiting already."""
         if self.waiting and self.waiting + len(asked) > self._limits.queue:
             seconds = self.waiting / self._rate if self._rate else 1.0
             raise Refused(
                 503, f"{self.waiting} answers are waiting to be scored; come back in a moment.", math.ceil(seconds)
             )
-        job = Job(asked, asyncio.get_running_loop().create_future())
+        job = WaitingRequest(asked, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         self.waiting += len(asked)
         self._arrived.set()
@@ -94,11 +94,11 @@ class Batcher:
             jobs = await self._next()
             started, count = time.perf_counter(), sum(len(job.asked) for job in jobs)
 
-            def told(outcomes: list[Scored | Refused], jobs: list[Job] = jobs) -> None:
+            def settle(outcomes: list[ScoredRequest | Refused], jobs: list[WaitingRequest] = jobs) -> None:
                 loop.call_soon_threadsafe(self._tell, jobs, outcomes)
 
             try:
-                await loop.run_in_executor(self._thread, self._work, [job.asked for job in jobs], told)
+                await loop.run_in_executor(self._thread, self._work, [job.asked for job in jobs], settle)
             except Exception as error:  # noqa: BLE001 - nobody may be left waiting, and the next pass has to come
                 loop.call_exception_handler({"message": "A pass of the reward service failed.", "exception": error})
                 self._tell(
@@ -108,13 +108,13 @@ class Batcher:
             self._rate += (NEWEST if self._rate else 1.0) * (count / seconds - self._rate)
             self.passes += 1
 
-    async def _next(self) -> list[Job]:
+    async def _next(self) -> list[WaitingRequest]:
         """The requests of the next pass, once there are any."""
         await self._arrived.wait()
         if self.waiting < self._limits.batch and self._limits.wait_ms > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._full.wait(), self._limits.wait_ms / 1000.0)
-        jobs: list[Job] = []
+        jobs: list[WaitingRequest] = []
         count = 0
         while self._jobs and (not jobs or count + len(self._jobs[0].asked) <= self._limits.batch):
             jobs.append(self._jobs.popleft())
@@ -126,11 +126,11 @@ class Batcher:
             self._full.set()
         return jobs
 
-    def _tell(self, jobs: Sequence[Job], outcomes: Sequence[Scored | Refused]) -> None:
+    def _tell(self, jobs: Sequence[WaitingRequest], outcomes: Sequence[ScoredRequest | Refused]) -> None:
         for job, outcome in zip(jobs, outcomes, strict=True):
-            if job.told:
+            if job.settled:
                 continue
-            job.told = True
+            job.settled = True
             self.waiting -= len(job.asked)
             if job.done.cancelled():
                 continue  # the client has gone away

@@ -1,0 +1,28 @@
+"""An HTTP endpoint that may want a key, and may be slow, busy or away for a moment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from holdfast.errors import HoldfastError
+
+FIRST_WAIT_SECONDS = 0.5
+
+
+def attempts(retries: int, sleep: Callable[[float], None]) -> Iterator[bool]:
+    """One try after the other, later each time: for each whether it is the last."""
+    for number in range(retries + 1):
+        if number:
+            sleep(FIRST_WAIT_SECONDS * 2 ** (number - 1))
+        yield number == retries
+
+
+def json_headers(section: str, key_variable: str) -> dict[str, str]:
+    """The headers of a request, with the key that is in an environment variable where a section's config names one."""
+    headers = {"Content-Type": "application/json"}
+    if key_variable:
+        if not (key := os.environ.get(key_variable)):
+            raise HoldfastError(f"{section}.key_variable names {key_variable}, which is not set.")
+        headers["Authorization"] = f"Bearer {key}"
+    return headers
