@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -158,6 +159,19 @@ def put_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
         raise RuntimeError("The weights are those of another model.")
     with PROCESSES.joint("put", [model], {}, state):
         copy_in(model, state)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model's weights that move, as a part of a checkpoint."""
+
+    model: nn.Module
+
+    def state(self) -> dict[str, Tensor]:
+        return whole_state(self.model)
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        put_state(self.model, state)
 
 
 @torch.no_grad()

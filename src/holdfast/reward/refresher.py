@@ -6,13 +6,14 @@ labels that members have not learnt from -> old and candidate's opinions -> gate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 import torch
 
+from holdfast.checkpoint.files import JSON
 from holdfast.config.schema import GateConfig, RefreshConfig, RewardConfig
 from holdfast.control.ledger import KLLedger
 from holdfast.errors import HoldfastError
@@ -128,6 +129,20 @@ class Refreshing:
 
     def __post_init__(self) -> None:
         self.answered = Answered(self.store, self.reward.holdout, self.key)
+
+    def state(self) -> dict[str, JSON]:
+        return {
+            "version": self.ensemble.version,
+            "last_round": self.last_round,
+            "last_step": self.last_step,
+            "settled": self.settled,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The version that was in use comes back from the store of versions."""
+        self.versions.load_into(self.ensemble, int(state["version"]))
+        self.last_round, self.last_step = int(state["last_round"]), int(state["last_step"])
+        self.settled = bool(state["settled"])
 
     def first_version(self, streams: Streams) -> RefreshOutcome:
         """Version 1, from every label there is."""

@@ -16,17 +16,19 @@ from torch import Tensor
 
 from holdfast.algorithms.dpo import PairLogProbs, dpo_losses
 from holdfast.algorithms.finite import all_finite, first_nonfinite
+from holdfast.checkpoint.transaction import Part
 from holdfast.config.schema import DPOConfig, KLConfig, PPOConfig
 from holdfast.models.batches import MicroBatch, deal_by_length, group_by_work, take_rows
 from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
-from holdfast.models.sharding import plain
+from holdfast.models.sharding import Weights, plain
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
+from holdfast.train.optimiser import OptimiserState
 from holdfast.train.ppo import Experience, NonFiniteStep, all_or_nothing, joint_learning, kl_of_update, rollout_batches
 
 
@@ -182,6 +184,10 @@ class OnlineDPO:
         self.parameters = learning(policy)
         self.optimiser = torch.optim.AdamW(self.parameters, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
         self.learner = PairLearner(policy, self.parameters, dpo, temperature, max_tokens, pad_id)
+
+    def parts(self) -> dict[str, Part]:
+        """What learning moves, for checkpoints."""
+        return {"policy": Weights(self.policy), "optimiser": OptimiserState(self.optimiser)}
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         return rollout_batches(self.policy, rollout, rows, self.pad_id, self.max_tokens)

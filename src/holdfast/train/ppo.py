@@ -24,17 +24,18 @@ from holdfast.algorithms.kl import kl_estimate
 from holdfast.algorithms.masking import masked_whiten
 from holdfast.algorithms.ppo import PolicyStats, kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
 from holdfast.algorithms.rloo import rloo_advantages
+from holdfast.checkpoint.transaction import Part
 from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.models.batches import MicroBatch, lay_out, micro_batches, pick_out
 from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
-from holdfast.models.sharding import plain, whole
+from holdfast.models.sharding import Weights, plain, whole
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.sampler import Rollout
-from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.train.optimiser import OptimiserState, optimiser_snapshot, restore_optimiser
 
 Told = TypeVar("Told")
 
@@ -136,6 +137,8 @@ class PolicyOptimiser(Protocol):
 
     critic: CriticModel | None
     optimiser: torch.optim.AdamW
+
+    def parts(self) -> dict[str, Part]: ...
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]: ...
 
@@ -249,6 +252,11 @@ class PPO:
         # The critic's group is the second one, where there is a critic: it starts from nothing and learns faster.
         groups = [{"params": group} for group in (acting, valuing) if group]
         self.optimiser = torch.optim.AdamW(groups, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+
+    def parts(self) -> dict[str, Part]:
+        """What learning moves, for checkpoints."""
+        critic: dict[str, Part] = {} if self.critic is None else {"critic": Weights(self.critic)}
+        return {"policy": Weights(self.policy), **critic, "optimiser": OptimiserState(self.optimiser)}
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         return rollout_batches(self.policy, rollout, rows, self.pad_id, self.max_tokens)
