@@ -25,7 +25,7 @@ from holdfast.parallel.cores import CORES
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.scoring import Rewarding
 from holdfast.rollout.sampler import Rollout, Sampling, sample
-from holdfast.train.ppo import PPO, assign_credit, response_values
+from holdfast.train.ppo import PPO, experience_of, response_values
 from tiny_models import EOS, PAD, sequences
 from work_counter import WorkCounter
 
@@ -95,7 +95,7 @@ class Step:
         reference_BT = response_values(self.reference, rollout, batches)
         values_BT = self.ppo.values(rollout, batches)
         scores_B = self.rewarding.reward(rollout, self.rng).rewards_B
-        experience = assign_credit(rollout, reference_BT, values_BT, scores_B, 0.05, self.ppo.ppo, self.ppo.kl)
+        experience = experience_of(rollout, reference_BT, values_BT, scores_B, 0.05, self.ppo.ppo, self.ppo.kl)
         self.ppo.learn(experience, batches, 0.05, 1e-4, self.rng)
 
 

@@ -30,7 +30,7 @@ from holdfast.rollout.sampler import Rollout, sample
 from holdfast.run.build import build_ensemble
 from holdfast.run.inputs import choose_threads, set_up_torch
 from holdfast.run.loop import sampling_of
-from holdfast.train.ppo import PPO, Experience, assign_credit, response_values
+from holdfast.train.ppo import PPO, Experience, experience_of, response_values
 
 # No token has this number, so an answer with it as its end never ends.
 NO_END = -1
@@ -128,7 +128,7 @@ class Ours:
         values_BT = self.ppo.values(rollout, batches)
         verdict = self.rewarding.reward(rollout, self.streams["shaping"])
         beta, ppo, kl = self.config.kl.beta, self.config.ppo, self.config.kl
-        return assign_credit(rollout, reference_BT, values_BT, verdict.rewards_B, beta, ppo, kl), batches
+        return experience_of(rollout, reference_BT, values_BT, verdict.rewards_B, beta, ppo, kl), batches
 
     def learn(self, experience: Experience, batches: list[MicroBatch]) -> None:
         self.ppo.learn(experience, batches, self.config.kl.beta, self.config.ppo.lr, self.streams["minibatches"])

@@ -9,7 +9,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from holdfast.models.sharding import is_dealt
+from holdfast.algorithms.finite import all_finite
+from holdfast.models.sharding import is_dealt, plain
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 
@@ -47,6 +48,22 @@ def accumulate(
     if PROCESSES.together:
         _add_up(parameters)
     return told
+
+
+def clip_and_step(optimiser: torch.optim.Optimizer, max_norm: float, error: Exception) -> float:
+    """One step of the optimiser along the clipped gradient; returns the norm that the gradient had.
+
+    A bad number may not reach the weights: it is looked for before the optimiser moves, and `error` is raised.
+    """
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    norm = plain(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
+    finite = all_finite([norm])
+    if finite:
+        optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    if not finite:
+        raise error
+    return float(norm)
 
 
 def _add_up(parameters: Sequence[Tensor]) -> None:

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from holdfast.algorithms.bradley_terry import bradley_terry_loss, pair_accuracy
-from holdfast.algorithms.finite import all_finite
 from holdfast.config.schema import RewardConfig
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import HoldfastError, MetByAll
 from holdfast.models.batches import deal_by_length, group_by_work, take_rows
-from holdfast.models.gradients import accumulate
+from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.reward_model import RewardModel
-from holdfast.models.sharding import is_sharded, plain
+from holdfast.models.sharding import is_sharded
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
@@ -171,6 +170,9 @@ def unseen_by(key: str, members: int, kind: str) -> int | None:
     return fold if fold < members else None
 
 
+BAD_GRADIENT = "Training a reward model met a gradient that is not a number; lower its lr."
+
+
 def _fit_member(
     ensemble: Ensemble,
     member: RewardModel,
@@ -194,12 +196,7 @@ def _fit_member(
             for group in optimiser.param_groups:
                 group["lr"] = schedule.at(update)
             loss, accuracy = _accumulate(ensemble, member, batch, config)
-            norm = plain(torch.nn.utils.clip_grad_norm_(learning(member), config.max_grad_norm))
-            # A bad number may not reach the weights, so it is looked for before the optimiser moves.
-            if not all_finite([norm]):
-                raise MetByAll("Training a reward model met a gradient that is not a number; lower its lr.")
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            clip_and_step(optimiser, config.max_grad_norm, MetByAll(BAD_GRADIENT))
             losses.append(loss)
             accuracies.append(accuracy)
             update += 1

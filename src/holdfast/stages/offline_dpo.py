@@ -21,6 +21,7 @@ from holdfast.config import Config
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.models.codec import Codec
+from holdfast.models.gradients import clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt, plain_text
 from holdfast.models.weights import learning, load_moving_weights, moving_weights
@@ -32,9 +33,8 @@ from holdfast.run.loop import Answer, Observer, Position, sampling_of
 from holdfast.run.probes import own_answers
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
-from holdfast.train.dpo import AnswerPair, PairLearner, clip_and_move
+from holdfast.train.dpo import AnswerPair, PairLearner
 from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
-from holdfast.train.ppo import NonFiniteStep
 
 # Held-out prompts that are answered after each pass to measure KL and length.
 MEASURED = 100
@@ -102,10 +102,8 @@ class OfflineDPO:
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         stats = self.learner.accumulate(batch, dpo.beta)
-        try:
-            norm = clip_and_move(self.parameters, self.optimiser, dpo.max_grad_norm)
-        except NonFiniteStep as error:
-            raise HoldfastError("DPO met a gradient that is not a number; lower dpo.lr.") from error
+        bad = HoldfastError("DPO met a gradient that is not a number; lower dpo.lr.")
+        norm = clip_and_step(self.optimiser, dpo.max_grad_norm, bad)
         at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
         figures = {**stats.metrics(), "optim/grad_norm": norm, "control/lr": lr, "control/beta": dpo.beta}
         self.probe()

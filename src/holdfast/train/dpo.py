@@ -15,21 +15,29 @@ import torch
 from torch import Tensor
 
 from holdfast.algorithms.dpo import PairLogProbs, dpo_losses
-from holdfast.algorithms.finite import all_finite, first_nonfinite
+from holdfast.algorithms.finite import first_nonfinite
 from holdfast.checkpoint.transaction import Part
 from holdfast.config.schema import DPOConfig, KLConfig, PPOConfig
 from holdfast.models.batches import MicroBatch, deal_by_length, group_by_work, take_rows
-from holdfast.models.gradients import accumulate
+from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
-from holdfast.models.sharding import Weights, plain
+from holdfast.models.sharding import Weights
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
 from holdfast.train.optimiser import OptimiserState
-from holdfast.train.ppo import Experience, NonFiniteStep, all_or_nothing, joint_learning, kl_of_update, rollout_batches
+from holdfast.train.ppo import (
+    BAD_GRADIENT,
+    Experience,
+    NonFiniteStep,
+    all_or_nothing,
+    joint_learning,
+    kl_of_update,
+    rollout_batches,
+)
 
 
 @dataclass(frozen=True)
@@ -156,17 +164,6 @@ def over_processes(stats: PairStats) -> PairStats:
     return PairStats(int(pairs), *sums)
 
 
-def clip_and_move(parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer, max_grad_norm: float) -> float:
-    """One step of the optimiser, unless a gradient is not a number; returns the gradient's norm."""
-    norm = plain(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
-    if not all_finite([norm]):
-        optimiser.zero_grad(set_to_none=True)
-        raise NonFiniteStep("gradients are not all numbers")
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return float(norm)
-
-
 class OnlineDPO:
     """Takes PPO's place in the loop: of each prompt's answers the ensemble's best and worst are a pair.
 
@@ -240,7 +237,7 @@ class OnlineDPO:
         for _ in range(self.ppo.epochs if pairs else 0):
             for some in self._minibatches(pairs, rng):
                 part = self.learner.accumulate(some, max(beta, LEAST_BETA))
-                norms.append(clip_and_move(self.parameters, self.optimiser, self.ppo.max_grad_norm))
+                norms.append(clip_and_step(self.optimiser, self.ppo.max_grad_norm, NonFiniteStep(BAD_GRADIENT)))
                 stats = part if stats is None else stats + part
         measured = {"control/epochs_done": float(self.ppo.epochs if pairs else 0)}
         if stats is not None:

@@ -1,6 +1,6 @@
 """One PPO update: what the policy learns from a step's answers.
 
-    Rollout + reference log-probs + scores -> assign_credit -> Experience -> PPO.update -> statistics
+    Rollout + reference log-probs + scores -> credit -> Experience -> PPO.update -> statistics
 
 Shapes: B answers, T response tokens (padded on the right), N response tokens of a micro-batch laid end to end.
 """
@@ -17,20 +17,17 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.algorithms.finite import all_finite, first_nonfinite
-from holdfast.algorithms.gae import gae
-from holdfast.algorithms.grpo import grpo_advantages
+from holdfast.algorithms.credit import assign_credit
+from holdfast.algorithms.finite import first_nonfinite
 from holdfast.algorithms.kl import kl_estimate
-from holdfast.algorithms.masking import masked_whiten
-from holdfast.algorithms.ppo import PolicyStats, kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
-from holdfast.algorithms.rloo import rloo_advantages
+from holdfast.algorithms.ppo import PolicyStats, ppo_policy_loss, ppo_value_loss
 from holdfast.checkpoint.transaction import Part
 from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.models.batches import MicroBatch, lay_out, micro_batches, pick_out
-from holdfast.models.gradients import accumulate
+from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
-from holdfast.models.sharding import Weights, plain, whole
+from holdfast.models.sharding import Weights, whole
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
@@ -38,6 +35,9 @@ from holdfast.rollout.sampler import Rollout
 from holdfast.train.optimiser import OptimiserState, optimiser_snapshot, restore_optimiser
 
 Told = TypeVar("Told")
+
+
+BAD_GRADIENT = "gradients are not all numbers"
 
 
 class NonFiniteStep(Exception):
@@ -59,7 +59,7 @@ class Experience:
     rewards_B: Tensor
 
 
-def assign_credit(
+def experience_of(
     rollout: Rollout,
     reference_logprobs_BT: Tensor,
     values_BT: Tensor,
@@ -68,23 +68,20 @@ def assign_credit(
     ppo: PPOConfig,
     kl: KLConfig,
 ) -> Experience:
-    """Advantages and returns from scores and the KL penalty, by GAE or against the other answers to a prompt."""
-    mask_BT = rollout.mask_BT
-    penalty_BT = kl_estimate(rollout.logprobs_BT, reference_logprobs_BT, kl.estimator) * mask_BT
-    beta_in_reward = beta if kl.placement == "reward" else 0.0
-    rewards_BT = kl_penalised_rewards(scores_B, penalty_BT, mask_BT, beta_in_reward)
-    if ppo.advantage == "gae":
-        advantages_BT, returns_BT = gae(rewards_BT, values_BT, mask_BT, ppo.gamma, ppo.lam)
-    else:
-        group_advantages = rloo_advantages if ppo.advantage == "rloo" else grpo_advantages
-        advantages_BT = group_advantages(rewards_BT.sum(1), ppo.samples_per_prompt)[:, None] * mask_BT
-        returns_BT = torch.zeros_like(rewards_BT)
-    # One token alone has no spread to whiten by.
-    if ppo.whiten and ppo.advantage == "gae" and int(mask_BT.sum()) > 1:
-        advantages_BT = masked_whiten(advantages_BT, mask_BT)
-    kl_BT = (rollout.logprobs_BT - reference_logprobs_BT) * mask_BT
-    experience = Experience(
-        rollout, reference_logprobs_BT, values_BT, advantages_BT, returns_BT, kl_BT.sum(1), rewards_BT.sum(1)
+    """A rollout with the credit that its scores give it; refused where a value is not a number."""
+    credit = assign_credit(
+        rollout.logprobs_BT,
+        reference_logprobs_BT,
+        values_BT,
+        scores_B,
+        rollout.mask_BT,
+        beta if kl.placement == "reward" else 0.0,
+        ppo.advantage,
+        gamma=ppo.gamma,
+        lam=ppo.lam,
+        group_size=ppo.samples_per_prompt,
+        whiten=ppo.whiten,
+        estimator=kl.estimator,
     )
     bad = first_nonfinite(
         {
@@ -92,12 +89,12 @@ def assign_credit(
             "reference log-probs": reference_logprobs_BT,
             "scores": scores_B,
             "values": values_BT,
-            "advantages": advantages_BT,
+            "advantages": credit.advantages_BT,
         }
     )
     if bad:
         raise NonFiniteStep(f"{bad} are not all numbers")
-    return experience
+    return Experience(rollout, reference_logprobs_BT, values_BT, *credit)
 
 
 @torch.no_grad()
@@ -278,7 +275,7 @@ class PPO:
         self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
     ) -> Experience:
         """Advantages and returns of a step's answers."""
-        return assign_credit(rollout, reference_BT, values_BT, rewards_B, beta, self.ppo, self.kl)
+        return experience_of(rollout, reference_BT, values_BT, rewards_B, beta, self.ppo, self.kl)
 
     def learn(
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
@@ -313,7 +310,7 @@ class PPO:
             for rows in self._minibatches(len(experience.rollout.prompts), rng):
                 given = batches if self.ppo.minibatches == 1 and batches else self.batches(experience.rollout, rows)
                 policy_loss, value_loss, kl_loss, some = self._accumulate(experience, given, beta)
-                norms.append(self._move())
+                norms.append(clip_and_step(self.optimiser, self.ppo.max_grad_norm, NonFiniteStep(BAD_GRADIENT)))
                 policy_losses.append(policy_loss)
                 value_losses.append(value_loss)
                 kl_losses.append(kl_loss)
@@ -396,16 +393,6 @@ class PPO:
             reference_N = tokens(experience.reference_logprobs_BT)
             kl_loss = beta * kl_estimate(out.logprobs_N, reference_N, self.kl.estimator).sum() / token_count
         return [policy_loss, value_loss, kl_loss], stats
-
-    def _move(self) -> float:
-        """Clip the gradient and let the optimiser take its step, unless a value is not a number."""
-        norm = plain(torch.nn.utils.clip_grad_norm_(self.parameters, self.ppo.max_grad_norm))
-        if not all_finite([norm]):
-            self.optimiser.zero_grad(set_to_none=True)
-            raise NonFiniteStep("gradients are not all numbers")
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        return float(norm)
 
 
 def explained_variance(experience: Experience) -> float:

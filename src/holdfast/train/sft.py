@@ -9,16 +9,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from holdfast.algorithms.finite import all_finite
 from holdfast.algorithms.sft import sft_loss
 from holdfast.config.schema import SFTConfig
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import MetByAll
 from holdfast.models.batches import MicroBatch, micro_batches
 from holdfast.models.codec import Codec
-from holdfast.models.gradients import accumulate
+from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.policy import Policy
-from holdfast.models.sharding import plain
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
@@ -74,6 +72,9 @@ def imitate(
     return sum(epoch_losses) / len(epoch_losses)
 
 
+BAD_GRADIENT = "Supervised fine-tuning met a gradient that is not a number; lower sft.lr."
+
+
 class Imitating:
     """A policy with the optimiser that moves it towards given answers."""
 
@@ -98,13 +99,9 @@ class Imitating:
             prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, policy.device, pieces
         )
         losses = accumulate(self.parameters, batches, partial(_loss, policy, token_count))
-        norm = plain(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm))
-        if not all_finite([norm]):
-            raise MetByAll("Supervised fine-tuning met a gradient that is not a number; lower sft.lr.")
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        clip_and_step(self.optimiser, self.config.max_grad_norm, MetByAll(BAD_GRADIENT))
         return PROCESSES.total([sum(losses)])[0]
 
 
