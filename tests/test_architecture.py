@@ -114,7 +114,7 @@ def test_imports_point_downwards() -> None:
         ("guard.verdict", "from holdfast.worlds import loading"),
         ("guard.review", "if TYPE_CHECKING:\n    from holdfast.run.loop import OnlineLoop"),
         ("guard.review", "from holdfast.interop.trl import HoldfastCallback"),
-        ("preferences.collector", "from holdfast.reward.refresher import Refreshing"),
+        ("preferences.collector", "from holdfast.reward.refresher import Refresher"),
         ("models.codec", "from holdfast.preferences.store import PreferenceStore"),
         ("reward.ensemble", "from holdfast.run.loop import OnlineLoop"),
         ("config.files", "from holdfast.parallel.cores import CORES"),

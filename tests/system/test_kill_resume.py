@@ -24,8 +24,8 @@ from small_run import differences, events_of, result_of, rows_of, tree_of
 
 POINTS = {
     "in the middle of SFT": Point("holdfast.train.sft:sft_loss", call=5),
-    "first labels stored, version 1 not trained": Point("holdfast.reward.refresher:Refreshing.first_version"),
-    "version 1 saved, no checkpoint yet": Point("holdfast.reward.refresher:Refreshing.first_version", when="after"),
+    "first labels stored, version 1 not trained": Point("holdfast.reward.refresher:Refresher.first_version"),
+    "version 1 saved, no checkpoint yet": Point("holdfast.reward.refresher:Refresher.first_version", when="after"),
     "in the middle of the first step": Point("holdfast.train.ppo:PPO._accumulate", call=3),
     "version 3 saved, not in a checkpoint": Point("holdfast.reward.ensemble:VersionStore.save", call=3, when="after"),
     "metrics row written, gold row not": Point("holdfast.track.tracker:Tracker.metrics", call=5, when="after"),
@@ -249,7 +249,7 @@ def test_nobody_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     Path("once.py").write_text(ONCE)
     run = run_until(
         tmp_path,
-        Point("holdfast.reward.refresher:Refreshing.first_version"),
+        Point("holdfast.reward.refresher:Refresher.first_version"),
         world__labeller=f"{tmp_path}/once.py:Once",
     )
     resume(run, Point("holdfast.run.loop:OnlineLoop.refresh_if_due", call=3), code=-signal.SIGKILL)

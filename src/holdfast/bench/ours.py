@@ -25,7 +25,7 @@ from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
 from holdfast.randomness import Streams
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.scoring import Rewarding
+from holdfast.reward.scoring import RewardSource
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.run.build import build_ensemble
 from holdfast.run.inputs import choose_threads, set_up_torch
@@ -100,7 +100,7 @@ class Ours:
     policy: Policy
     reference: Policy
     ppo: PPO
-    rewarding: Rewarding
+    rewarding: RewardSource
     threads: int
     streams: Streams = field(default_factory=lambda: Streams(0))
     moments: list[Moment] = field(default_factory=list)
@@ -168,7 +168,7 @@ def assembled(lm: Any, codec: Codec, ensemble: Ensemble, config: Config, prompts
     )  # fmt: skip
     return Ours(
         config, codec, codec.eos_id if ends else NO_END, prompts, policy, Policy(lm, fast=fast), ppo,
-        Rewarding(ensemble, config.reward, no_reference_answers), threads,
+        RewardSource(ensemble, config.reward, no_reference_answers), threads,
     )  # fmt: skip
 
 

@@ -162,7 +162,7 @@ def put_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 @dataclass(frozen=True)
-class Weights:
+class ModelWeights:
     """A model's weights that move, as a part of a checkpoint."""
 
     model: nn.Module

@@ -101,7 +101,7 @@ class Material:
 
 
 @dataclass
-class Refreshing:
+class Refresher:
     """Trains versions of the ensemble from the store. Held-out comparisons never train.
 
     `last_round` and `last_step` say when the version in use was made. A refresh that is refused leaves them as they

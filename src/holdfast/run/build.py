@@ -20,10 +20,10 @@ import torch
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
-from holdfast.control.averaging import Averaging
 from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
 from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
+from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.guard.auditor import Auditing
@@ -46,8 +46,8 @@ from holdfast.preferences.collector import Collecting
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Cursor, Streams, derive_seed, generator
 from holdfast.reward.ensemble import Ensemble, VersionStore
-from holdfast.reward.refresher import Refreshing
-from holdfast.reward.scoring import Rewarding
+from holdfast.reward.refresher import Refresher
+from holdfast.reward.scoring import RewardSource
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.directory import RunDirectory
@@ -381,9 +381,9 @@ def build_loop(
         policy=policy,
         reference=reference,
         ppo=optimiser_of(config, policy, critic, codec),
-        rewarding=Rewarding(ensemble, config.reward, reference_answers, config.flaw),
+        rewarding=RewardSource(ensemble, config.reward, reference_answers, config.flaw),
         collecting=collecting,
-        refreshing=Refreshing(
+        refreshing=Refresher(
             ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
             standard.prompts, standard.responses, progress, config.gate, run.key,
         ),
@@ -391,7 +391,7 @@ def build_loop(
         limit=KLLimit(config.kl.hard_limit or None),
         learning_rate=LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps, config.ppo.lr_decay, config.ppo.lr_floor),
         annealing=Annealing(config.ppo.lr_final, config.run.rounds * config.run.steps_per_round),
-        averaging=Averaging(config.run.rounds, config.run.average),
+        averaging=PolicyMean(config.run.rounds, config.run.average),
         plateau=Plateau(config.ppo.plateau_window, config.ppo.plateau_tolerance),
         triggers=RefreshTriggers(
             config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze,

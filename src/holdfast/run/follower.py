@@ -38,7 +38,7 @@ from holdfast.track.progress import Silent
 from holdfast.track.tracker import Tracker
 from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
 from holdfast.train.ppo import Experience, NonFiniteStep, values_of
-from holdfast.train.sft import Imitating
+from holdfast.train.sft import Imitator
 
 Result = TypeVar("Result")
 
@@ -102,7 +102,7 @@ class Follower:
     run: RunDirectory
     resources: ExitStack
     loop: OnlineLoop | None = None
-    imitating: Imitating | None = None
+    imitating: Imitator | None = None
 
     @property
     def here(self) -> OnlineLoop:
@@ -121,7 +121,7 @@ def prepare_imitator(follower: Follower, message: Message) -> None:
 
 def begin_imitating(follower: Follower, message: Message) -> None:
     config = SFTConfig(**message.document["sft"])
-    follower.imitating = Imitating(follower.only(message), config, *message.document["limits"])
+    follower.imitating = Imitator(follower.only(message), config, *message.document["limits"])
 
 
 def imitate(follower: Follower, message: Message) -> None:

@@ -24,11 +24,11 @@ from holdfast.algorithms.finite import all_finite
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.config import Config
-from holdfast.control.averaging import Averaging
 from holdfast.control.kl import KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
+from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.errors import Interrupted
@@ -41,8 +41,8 @@ from holdfast.models.sharding import whole_state
 from holdfast.preferences.collector import Collecting
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, Streams, generator
-from holdfast.reward.refresher import Refreshing
-from holdfast.reward.scoring import Rewarding, Scored
+from holdfast.reward.refresher import Refresher
+from holdfast.reward.scoring import RewardSource, Scored
 from holdfast.rollout.sampler import Rollout, Sampling, sample
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.acting import recover
@@ -106,14 +106,14 @@ class OnlineLoop:
     policy: Policy
     reference: Policy
     ppo: PolicyOptimiser
-    rewarding: Rewarding
+    rewarding: RewardSource
     collecting: Collecting
-    refreshing: Refreshing
+    refreshing: Refresher
     controller: KLController
     limit: KLLimit
     learning_rate: LearningRate
     annealing: Annealing
-    averaging: Averaging
+    averaging: PolicyMean
     plateau: Plateau
     triggers: RefreshTriggers
     streams: Streams

@@ -22,7 +22,7 @@ from holdfast.models.batches import MicroBatch, deal_by_length, group_by_work, t
 from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
-from holdfast.models.sharding import Weights
+from holdfast.models.sharding import ModelWeights
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
@@ -184,7 +184,7 @@ class OnlineDPO:
 
     def parts(self) -> dict[str, Part]:
         """What learning moves, for checkpoints."""
-        return {"policy": Weights(self.policy), "optimiser": OptimiserState(self.optimiser)}
+        return {"policy": ModelWeights(self.policy), "optimiser": OptimiserState(self.optimiser)}
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         return rollout_batches(self.policy, rollout, rows, self.pad_id, self.max_tokens)

@@ -27,7 +27,7 @@ from holdfast.models.batches import MicroBatch, lay_out, micro_batches, pick_out
 from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
-from holdfast.models.sharding import Weights, whole
+from holdfast.models.sharding import ModelWeights, whole
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
@@ -252,8 +252,8 @@ class PPO:
 
     def parts(self) -> dict[str, Part]:
         """What learning moves, for checkpoints."""
-        critic: dict[str, Part] = {} if self.critic is None else {"critic": Weights(self.critic)}
-        return {"policy": Weights(self.policy), **critic, "optimiser": OptimiserState(self.optimiser)}
+        critic: dict[str, Part] = {} if self.critic is None else {"critic": ModelWeights(self.critic)}
+        return {"policy": ModelWeights(self.policy), **critic, "optimiser": OptimiserState(self.optimiser)}
 
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         return rollout_batches(self.policy, rollout, rows, self.pad_id, self.max_tokens)

@@ -54,7 +54,7 @@ def imitate(
     """The same for answers as tokens. `after_update` is called with the number of updates made, from 1."""
     per_epoch = -(-len(prompts) // config.batch)
     with PROCESSES.joint("begin imitating", [policy], {"sft": asdict(config), "limits": [pad_id, max_tokens]}):
-        imitating = Imitating(policy, config, pad_id, max_tokens)
+        imitating = Imitator(policy, config, pad_id, max_tokens)
     schedule = RefreshSchedule(config.lr, config.warmup_steps, config.epochs * per_epoch)
     progress.begin("sft", config.epochs * per_epoch)
     update, epoch_losses = 0, [0.0]
@@ -75,7 +75,7 @@ def imitate(
 BAD_GRADIENT = "Supervised fine-tuning met a gradient that is not a number; lower sft.lr."
 
 
-class Imitating:
+class Imitator:
     """A policy with the optimiser that moves it towards given answers."""
 
     def __init__(self, policy: Policy, config: SFTConfig, pad_id: int, max_tokens: int) -> None:

@@ -26,7 +26,7 @@ from holdfast.guard.review import Guarding, win_rate
 from holdfast.guard.verdict import Verdict
 from holdfast.guard.view import StepView
 from holdfast.interop.trl.answers import Answers, Player, per_token
-from holdfast.interop.trl.refresher import Refresher
+from holdfast.interop.trl.refresher import EnsembleTeacher
 from holdfast.interop.trl.snapshot import capture, put_back
 from holdfast.preferences.collector import Voices
 from holdfast.randomness import generator
@@ -55,7 +55,7 @@ class Oversight:
     policy: Player
     kept: CheckpointStore
     tracker: Tracker
-    refresher: Refresher
+    refresher: EnsembleTeacher
     say: Callable[[str], None]
     rounds: int
     bar: float

@@ -24,7 +24,7 @@ from holdfast.interop.trl.texts import TRLPrompt, completion_of, prompt_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.reward.ensemble import Ensemble, VersionStore, version_name
-from holdfast.reward.scoring import Rewarding, Scored
+from holdfast.reward.scoring import RewardSource, Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.run.build import build_ensemble
 from holdfast.run.directory import RunDirectory
@@ -51,7 +51,7 @@ class EnsembleReward:
                 "reward.shaping = sigmoid needs an answer of the reference to every prompt, which a reward function "
                 "of TRL's does not have; set it to none."
             )
-        self._rewarding = Rewarding(ensemble, self.config.reward, _no_reference_answers)
+        self._rewarding = RewardSource(ensemble, self.config.reward, _no_reference_answers)
         self.end_ids: frozenset[int] = frozenset()
         self.watch: Watch | None = None
         self.__name__ = "holdfast_ensemble"  # what the trainer calls its metrics

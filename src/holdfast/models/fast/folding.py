@@ -145,7 +145,7 @@ class Folded:
 class Projections:
     """How some linear layers after one norm become one folded matrix, and how its gradient goes back to them."""
 
-    def __init__(self, norm: Tensor | None, parts: Sequence[Part]) -> None:
+    def __init__(self, norm: Tensor | None, parts: Sequence[FoldedRows]) -> None:
         self.norm, self.parts = norm, list(parts)
         self.has_bias = any(part.layer.bias is not None for part in parts)
         # A single matrix that nothing is folded into is used as it is.
@@ -212,7 +212,7 @@ class Projections:
             found += [a_RI.clone() if self.norm is None else a_RI * self._columns(), b_OR]
         return found
 
-    def _blocks(self) -> list[tuple[Part, Adapter, slice, slice]]:
+    def _blocks(self) -> list[tuple[FoldedRows, Adapter, slice, slice]]:
         """Each part that has an adapter with its rows of the folded matrix and its share of the ranks."""
         found = []
         row = rank = 0
@@ -249,7 +249,7 @@ class Projections:
         return [norm_I.mul_(self.norm.numel() ** 0.5), *found]
 
 
-class Part:
+class FoldedRows:
     """A linear layer in a folded matrix: in which order its rows stand there, and scaled by what."""
 
     def __init__(self, layer: Linear, pairs: int = 0, scale: float = 1.0) -> None:
@@ -293,12 +293,12 @@ class LayerProjections:
 
     @classmethod
     def of(cls, layer: Layer, head_dim: int) -> LayerProjections:
-        q, k, v = Part(layer.q, head_dim, head_dim**-0.5), Part(layer.k, head_dim), Part(layer.v)
+        q, k, v = FoldedRows(layer.q, head_dim, head_dim**-0.5), FoldedRows(layer.k, head_dim), FoldedRows(layer.v)
         return cls(
             Projections(layer.attention_norm, [q, k, v]),
-            Projections(None, [Part(layer.o)]),
-            Projections(layer.mlp_norm, [Part(layer.gate), Part(layer.up)]),
-            Projections(None, [Part(layer.down)]),
+            Projections(None, [FoldedRows(layer.o)]),
+            Projections(layer.mlp_norm, [FoldedRows(layer.gate), FoldedRows(layer.up)]),
+            Projections(None, [FoldedRows(layer.down)]),
         )
 
     @property

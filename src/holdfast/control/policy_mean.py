@@ -21,7 +21,7 @@ SHARE = 2
 COUNT = "averaged policies"
 
 
-class Averaging:
+class PolicyMean:
     """A running mean of weights over the last rounds of a run; one copy of them, and none before these rounds."""
 
     def __init__(self, rounds: int, last: int) -> None:
