@@ -23,11 +23,11 @@ from holdfast.bench.environments import peer_environment
 from holdfast.config.schema import DPOConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
+from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.probes.probe_set import TextPair, demonstration_pairs
 from holdfast.rollout.likelihood import answer_logprobs
-from holdfast.run.build import save_model
 from holdfast.train.dpo import AnswerPair, PairLearner
 from holdfast.worlds.concierge import Concierge
 from kept import keep

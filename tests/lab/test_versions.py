@@ -19,7 +19,7 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.prompt import Prompt
 from holdfast.models.tiny import word_tokenizer
 from holdfast.reward.ensemble import VersionStore
-from holdfast.run.build import build_ensemble
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.loop import Answer
 from holdfast.worlds.loading import load_task, load_world

@@ -26,8 +26,8 @@ from holdfast.models.reward_model import CriticModel, trunk_of
 from holdfast.randomness import Streams
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.scoring import RewardSource
+from holdfast.reward.standalone import build_ensemble
 from holdfast.rollout.sampler import Rollout, sample
-from holdfast.run.build import build_ensemble
 from holdfast.run.inputs import choose_threads, set_up_torch
 from holdfast.run.loop import sampling_of
 from holdfast.train.ppo import PPO, Experience, experience_of, response_values

@@ -19,7 +19,7 @@ from holdfast.bench.scale_child import Preparation
 from holdfast.config import Config
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import SPECIALS, TinyShape, tiny_llama, word_tokenizer
-from holdfast.run.build import build_ensemble
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.inputs import set_up_torch
 
 VOCABULARY = 1024

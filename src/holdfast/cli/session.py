@@ -31,7 +31,8 @@ from holdfast.report.page import write_report
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.undone import kept_curve, kept_gold
 from holdfast.reward.ensemble import VersionStore
-from holdfast.run.build import assemble, build_ensemble
+from holdfast.reward.standalone import build_ensemble
+from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.follower import agreed, follow, join_processes
 from holdfast.run.inputs import Ingredients, check_server, gather

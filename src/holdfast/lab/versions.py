@@ -22,7 +22,7 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble, VersionStore
-from holdfast.run.build import build_ensemble
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
 
 

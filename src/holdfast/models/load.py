@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.codec import Codec
+from holdfast.models.directory import write_model_directory
 
 # Loading bars of a model that is in memory within a second only hide what matters.
 transformers_logging.disable_progress_bar()
@@ -58,6 +59,16 @@ def load_codec(directory: Path) -> Codec:
         raise
     except Exception as error:
         raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {first_line(error)}") from error
+
+
+def save_model(directory: Path, lm: Any, codec: Codec) -> None:
+    """A directory that `AutoModelForCausalLM.from_pretrained` loads, tokenizer included."""
+
+    def write(temporary: Path) -> None:
+        lm.save_pretrained(temporary, safe_serialization=True)
+        codec.tokenizer.save_pretrained(temporary)
+
+    write_model_directory(directory, write)
 
 
 def check_vocabulary(model: Any, codec: Codec, directory: Path) -> None:

@@ -32,11 +32,10 @@ from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
 from holdfast.guard.review import Guarding, most_pairs
 from holdfast.models.codec import Codec
-from holdfast.models.directory import write_model_directory
-from holdfast.models.load import load_causal_lm
+from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.lora import adapted, is_adapted, lora_of, merge_into_base
 from holdfast.models.policy import Policy
-from holdfast.models.reward_model import CriticModel, RewardModel
+from holdfast.models.reward_model import CriticModel
 from holdfast.models.sharding import shard, whole_state
 from holdfast.parallel.processes import PROCESSES
 from holdfast.people.requests import RequestStore
@@ -48,6 +47,7 @@ from holdfast.randomness import Cursor, Streams, derive_seed, generator
 from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.refresher import Refresher
 from holdfast.reward.scoring import RewardSource
+from holdfast.reward.standalone import build_ensemble
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.directory import RunDirectory
@@ -141,16 +141,6 @@ def hold_models(
     models = {"policy": policy, "critic": critic, "anchor": anchor, "probe": ensemble.probe}
     PROCESSES.models.clear()
     PROCESSES.hold({**models, **members, "reference": shard(reference)})
-
-
-def save_model(directory: Path, lm: Any, codec: Codec) -> None:
-    """A directory that `AutoModelForCausalLM.from_pretrained` loads, tokenizer included."""
-
-    def write(temporary: Path) -> None:
-        lm.save_pretrained(temporary, safe_serialization=True)
-        codec.tokenizer.save_pretrained(temporary)
-
-    write_model_directory(directory, write)
 
 
 def assemble(
@@ -269,25 +259,6 @@ def critic_on(config: Config, reference_lm: Any) -> CriticModel:
     p = config.policy
     trunk = adapted(reference_lm.base_model, lora_of(p), derive_seed(config.run.seed, "critic adapters"))
     return shard(CriticModel(trunk, p.fast, p.gradient_checkpointing).to(config.run.device))
-
-
-def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
-    """K members, each with a head of its own, on copies of the reference's trunk or as adapters on the one there is."""
-
-    p, lora = config.policy, lora_of(config.policy)
-
-    def model(name: int | str) -> RewardModel:
-        seed = derive_seed(config.run.seed, "reward head", name)
-        trunk = adapted(lm.base_model, lora, derive_seed(config.run.seed, "reward adapters", name))
-        quiet = p.lora_rank > 0
-        model = RewardModel(trunk, seed, p.fast, config.reward.pooling, p.gradient_checkpointing, quiet)
-        return shard(model.to(config.run.device))
-
-    members = [model(k) for k in range(config.reward.members)]
-    ensemble = Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
-    if config.reward.halves:
-        ensemble.probe = model("probe")
-    return ensemble
 
 
 def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSampler | None:

@@ -29,7 +29,7 @@ from holdfast.randomness import generator
 from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.replay import draw_replay
-from holdfast.run.build import build_ensemble
+from holdfast.reward.standalone import load_ensemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import choose_threads, set_up_torch
 from holdfast.run.origin import load_policy
@@ -65,8 +65,7 @@ class Source:
         """A version, verified and tried, in memory of its own."""
         versions = VersionStore(self.rewards)
         versions.check_used(number)
-        ensemble = build_ensemble(self.config, self.lm, self.codec)
-        versions.load_into(ensemble, number)
+        ensemble = load_ensemble(self.rewards, self.lm, self.codec, self.config, number)
         encoder = Encoder(self.codec, Policy(self.lm, fast=False).context, self.prompts)
         reward = self.config.reward
         scorer = Scorer(ensemble, encoder, reward.aggregation, reward.uncertainty_lambda, self._known(ensemble))

@@ -20,7 +20,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
-from holdfast.models.load import load_causal_lm
+from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
 from holdfast.people.team import TeamLabeller
 from holdfast.preferences.collector import Collecting
@@ -34,7 +34,7 @@ from holdfast.reward.repeats import is_repeat
 from holdfast.reward.replay import holdout_place
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import Rollout, sample
-from holdfast.run.build import imitator, policy_on, save_model, start_afresh, take_in
+from holdfast.run.build import imitator, policy_on, start_afresh, take_in
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.loop import Observer, sampling_of

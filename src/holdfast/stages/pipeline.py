@@ -19,14 +19,13 @@ from typing import Any
 from holdfast.checkpoint.files import read_json, write_atomic, write_json_atomic
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
-from holdfast.models.load import load_causal_lm
+from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
 from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs
 from holdfast.reward.ensemble import members_in
-from holdfast.run.build import save_model
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.loop import Observer

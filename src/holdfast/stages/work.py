@@ -13,10 +13,10 @@ from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.models.lora import merged
 from holdfast.preferences.pair import pairs_of
 from holdfast.probes.probe_set import ProbeSet
-from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.replay import holdout_place
+from holdfast.reward.standalone import load_ensemble
 from holdfast.reward.training import labels_for
-from holdfast.run.build import assemble, build_ensemble, imitator, prepare_reference, take_in
+from holdfast.run.build import assemble, imitator, prepare_reference, take_in
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.loop import Observer, sampling_of
@@ -138,8 +138,7 @@ def work_distil(
     """Best-of-n answers back into the policy."""
     config, codec = ingredients.config, ingredients.codec
     assert place.ensemble is not None
-    ensemble = build_ensemble(config, ingredients.lm, codec)
-    VersionStore(place.ensemble).load_in_use_into(ensemble)
+    ensemble = load_ensemble(place.ensemble, ingredients.lm, codec, config)
     tracker = Tracker(place.run.path)
     policy = imitator(ingredients)
     with closing(tracker):
