@@ -152,12 +152,12 @@ def put_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load whole tensors into the model, in every process that holds it."""
     if not is_sharded(model):
         load_moving_weights(model, state)
-        with PROCESSES.joint("put", [model], {}, state):
+        with PROCESSES.joint("put", [model], state=state):
             return
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if {name: tensor.shape for name, tensor in state.items()} != shapes:
         raise RuntimeError("The weights are those of another model.")
-    with PROCESSES.joint("put", [model], {}, state):
+    with PROCESSES.joint("put", [model], state=state):
         copy_in(model, state)
 
 

@@ -191,7 +191,7 @@ class Ensemble:
         """What the models (all) say of each answer, and what the head of the first of them reads, if asked for."""
         models = self.models if models is None else models
         needed = {"prompts": list(prompts), "responses": list(responses), "with_features": with_features}
-        with PROCESSES.joint("score", models, needed):
+        with PROCESSES.joint("score", models, **needed):
             return self.score_with(models, prompts, responses, with_features)
 
     @torch.no_grad()

@@ -6,7 +6,7 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -65,13 +65,8 @@ def fit_ensemble(
         )
     # Each member draws from a generator of its own, so members can be fitted side by side and come out the same.
     seeds = torch.randint(2**62, (len(ensemble.models),), generator=rng).tolist()
-    needed = {
-        "pairs": [list(vars(pair).values()) for pair in pairs],
-        "settings": asdict(settings),
-        "seeds": seeds,
-        "bonus_scale": ensemble.bonus_scale,
-    }
-    with PROCESSES.joint("fit", ensemble.models, needed if PROCESSES.world > 1 else {}):
+    needed = {"pairs": pairs, "settings": settings, "seeds": seeds, "bonus_scale": ensemble.bonus_scale}
+    with PROCESSES.joint("fit", ensemble.models, **needed):
         return fit_with(ensemble, pairs, settings, config, seeds, progress)
 
 

@@ -167,7 +167,7 @@ def assemble(
         if not resuming:
             start_afresh(tracker, observers, keep_probes=run.reference.is_dir())
         reference_lm = prepare_reference(ingredients, run, tracker, progress)
-        with PROCESSES.joint("build", [], {}, reference_lm.state_dict()):
+        with PROCESSES.joint("build", weights=reference_lm.state_dict()):
             loop = build_loop(
                 ingredients, run, reference_lm, store, tracker, checkpoints, progress, observers, stop_requested
             )

@@ -157,7 +157,7 @@ def _put_back(loop: OnlineLoop, snapshot: Snapshot) -> None:
     if loop.ppo.critic is not None:
         put_state(loop.ppo.critic, snapshot.tensors["critic"])
     optimiser_document: Any = snapshot.documents["optimiser"]
-    with PROCESSES.joint("put optimiser", [], optimiser_document, snapshot.tensors["optimiser"]):
+    with PROCESSES.joint("put optimiser", state={**optimiser_document, **snapshot.tensors["optimiser"]}):
         restore_optimiser(loop.ppo.optimiser, snapshot.tensors["optimiser"], optimiser_document)
     loop.streams.restore(snapshot.tensors["streams"])
     loop.cursor.restore(document["cursor"])

@@ -34,7 +34,6 @@ from holdfast.train.ppo import (
     Experience,
     NonFiniteStep,
     all_or_nothing,
-    joint_learning,
     kl_of_update,
     rollout_batches,
 )
@@ -220,7 +219,8 @@ class OnlineDPO:
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
     ) -> tuple[dict[str, float], float]:
         """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
-        with joint_learning(self.policy, experience, batches, beta, lr, rng):
+        rows = [batch.rows for batch in batches]
+        with PROCESSES.joint("learn", [self.policy], experience=experience, rows=rows, beta=beta, lr=lr, rng=rng):
             return all_or_nothing(
                 self.parameters,
                 self.optimiser,

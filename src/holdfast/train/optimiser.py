@@ -31,7 +31,7 @@ class OptimiserState:
     def restore(self, state: Mapping[str, Any]) -> None:
         tensors = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
         document = {key: value for key, value in state.items() if key not in tensors}
-        with PROCESSES.joint("put optimiser", [], document, tensors):
+        with PROCESSES.joint("put optimiser", state=state):
             restore_optimiser(self.optimiser, tensors, document)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -34,7 +33,7 @@ from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.sampler import Rollout
 from holdfast.train.optimiser import OptimiserState, optimiser_snapshot, restore_optimiser
 
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 
 
 BAD_GRADIENT = "gradients are not all numbers"
@@ -100,19 +99,10 @@ def experience_of(
 @torch.no_grad()
 def response_values(model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0) -> Tensor:
     """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values."""
-    needed = {"temperature": temperature, **told_of(rollout, batches)}
-    with PROCESSES.joint("values", [model], needed), whole(model):
+    rows = [batch.rows for batch in batches]
+    needed: dict[str, Any] = {"prompts": rollout.prompts, "responses": rollout.responses, "rows": rows}
+    with PROCESSES.joint("values", [model], **needed, temperature=temperature), whole(model):
         return values_of(model, rollout.logprobs_BT.shape, batches, temperature)
-
-
-def told_of(rollout: Rollout, batches: list[MicroBatch]) -> dict[str, Any]:
-    """Answers and how they are cut into micro-batches, for the other processes."""
-    return {
-        "prompts": rollout.prompts,
-        "responses": rollout.responses,
-        "groups": [batch.rows for batch in batches],
-        "pad_id": batches[0].pad_id if batches else 0,
-    }
 
 
 @torch.no_grad()
@@ -174,7 +164,9 @@ def kl_of_update(
     return kl
 
 
-def all_or_nothing(parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer, work: Callable[[], Told]) -> Told:
+def all_or_nothing(
+    parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer, work: Callable[[], Result]
+) -> Result:
     """What `work` gives; where it meets a bad number, weights and optimiser are put back as they were."""
     weights = [p.detach().clone() for p in parameters]
     moments, settings = optimiser_snapshot(optimiser)
@@ -186,33 +178,6 @@ def all_or_nothing(parameters: Sequence[Tensor], optimiser: torch.optim.Optimize
                 parameter.copy_(before)
         restore_optimiser(optimiser, moments, settings)
         raise
-
-
-@contextmanager
-def joint_learning(
-    policy: Policy,
-    experience: Experience,
-    batches: list[MicroBatch],
-    beta: float,
-    lr: float,
-    rng: torch.Generator,
-) -> Iterator[None]:
-    """Have all processes learn from a step's answers, each with a copy of everything."""
-    rollout = experience.rollout
-    needed = {"finished": rollout.finished, "beta": beta, "lr": lr, **told_of(rollout, batches)}
-    tensors = {
-        "logprobs": rollout.logprobs_BT,
-        "mask": rollout.mask_BT,
-        "reference": experience.reference_logprobs_BT,
-        "values": experience.values_BT,
-        "advantages": experience.advantages_BT,
-        "returns": experience.returns_BT,
-        "kl": experience.kl_B,
-        "rewards": experience.rewards_B,
-        "rng": rng.get_state(),
-    }
-    with PROCESSES.joint("learn", [policy], needed, tensors):
-        yield
 
 
 NO_STATS = PolicyStats(*(torch.zeros(()) for _ in range(4)))
@@ -281,7 +246,8 @@ class PPO:
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
     ) -> tuple[dict[str, float], float]:
         """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
-        with joint_learning(self.policy, experience, batches, beta, lr, rng):
+        rows = [batch.rows for batch in batches]
+        with PROCESSES.joint("learn", [self.policy], experience=experience, rows=rows, beta=beta, lr=lr, rng=rng):
             return all_or_nothing(
                 self.parameters,
                 self.optimiser,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 
 import torch
@@ -53,7 +52,7 @@ def imitate(
 ) -> float:
     """The same for answers as tokens. `after_update` is called with the number of updates made, from 1."""
     per_epoch = -(-len(prompts) // config.batch)
-    with PROCESSES.joint("begin imitating", [policy], {"sft": asdict(config), "limits": [pad_id, max_tokens]}):
+    with PROCESSES.joint("begin imitating", [policy], config=config, pad_id=pad_id, max_tokens=max_tokens):
         imitating = Imitator(policy, config, pad_id, max_tokens)
     schedule = RefreshSchedule(config.lr, config.warmup_steps, config.epochs * per_epoch)
     progress.begin("sft", config.epochs * per_epoch)
@@ -87,8 +86,7 @@ class Imitator:
 
     def update(self, prompts: Sequence[list[int]], responses: Sequence[list[int]], lr: float) -> float:
         """One update on these answers, by all processes where there are several; returns the loss."""
-        needed = {"prompts": list(prompts), "responses": list(responses), "lr": lr}
-        with PROCESSES.joint("imitate", [self.policy], needed):
+        with PROCESSES.joint("imitate", [self.policy], prompts=list(prompts), responses=list(responses), lr=lr):
             return self._update(prompts, responses, lr)
 
     def _update(self, prompts: Sequence[list[int]], responses: Sequence[list[int]], lr: float) -> float:
