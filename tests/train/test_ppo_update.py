@@ -323,7 +323,7 @@ def test_the_first_pass_starts_at_ratio_1() -> None:
 
 def test_every_answer_is_in_one_minibatch_of_a_pass() -> None:
     _, ppo = _setup(minibatches=3)
-    parts = list(ppo._minibatches(8, _rng()))
+    parts = list(ppo.minibatches(range(8), _rng()))
     assert [len(p) for p in parts] == [3, 3, 2]
     assert sorted(i for part in parts for i in part) == list(range(8))
 
