@@ -46,14 +46,14 @@ class PolicyMean:
 
     def mean_with(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The mean of all so far and these. What is no fraction (a counter) is as the newest has it."""
-        found = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
+        newest = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
         if not self._count:
-            return found
+            return newest
         return {
             name: torch.lerp(self._mean[name], tensor, 1.0 / (self._count + 1))
             if tensor.is_floating_point()
             else tensor
-            for name, tensor in found.items()
+            for name, tensor in newest.items()
         }
 
     @property

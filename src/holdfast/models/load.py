@@ -33,16 +33,16 @@ def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]
         # Read by itself first: a config that cannot be read otherwise fails as something else, far away.
         json.loads((directory / "config.json").read_text(encoding="utf-8"))
         AutoConfig.from_pretrained(directory, local_files_only=True)
-        model, told = AutoModelForCausalLM.from_pretrained(
+        model, loading = AutoModelForCausalLM.from_pretrained(
             directory, local_files_only=True, use_safetensors=True, dtype=dtype, output_loading_info=True
         )
     except Exception as error:
         raise HoldfastError(f"The model in {directory} cannot be loaded: {first_line(error)}") from error
-    if told["missing_keys"]:
+    if loading["missing_keys"]:
         # transformers would fill them with random numbers and go on.
         raise HoldfastError(
-            f"The weights in {directory} lack {len(told['missing_keys'])} tensors of the model, "
-            f"{min(told['missing_keys'])} for one; save the whole causal LM, head included."
+            f"The weights in {directory} lack {len(loading['missing_keys'])} tensors of the model, "
+            f"{min(loading['missing_keys'])} for one; save the whole causal LM, head included."
         )
     codec = load_codec(directory)
     check_vocabulary(model, codec, directory)

@@ -130,14 +130,14 @@ def full(tensor: Tensor) -> Tensor:
     return plain(tensor.detach())
 
 
-def like(tensor: Tensor, given: Tensor) -> Tensor:
+def like(tensor: Tensor, whole_tensor: Tensor) -> Tensor:
     """A given whole tensor dealt out as another one is."""
-    if not is_dealt(tensor) or is_dealt(given):
-        return given
+    if not is_dealt(tensor) or is_dealt(whole_tensor):
+        return whole_tensor
     from torch.distributed.tensor import distribute_tensor
 
     mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
-    return distribute_tensor(given, mesh, placements, src_data_rank=None)
+    return distribute_tensor(whole_tensor, mesh, placements, src_data_rank=None)
 
 
 def whole_state(model: nn.Module) -> dict[str, Tensor]:
@@ -178,8 +178,8 @@ class ModelWeights:
 def copy_in(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """This process's part of `put_state`."""
     own = model.state_dict()
-    for name, given in state.items():
-        own[name].copy_(like(own[name], given.to(own[name].device)))
+    for name, values in state.items():
+        own[name].copy_(like(own[name], values.to(own[name].device)))
 
 
 def is_dealt(tensor: Any) -> bool:

@@ -246,8 +246,8 @@ class Refresher:
             return []
         asked = [unseen if (unseen := unseen_by(p.key, members, kind)) is not None else 0 for p in pairs]
         easy = surest(pairs, self.ensemble.opinion_margins(pairs, asked), count)
-        found = self.store.labelled_among(easy, self.answered.watermark)
-        return [repeat_of(item.comparison, round, self.key) for item in found]
+        items = self.store.labelled_among(easy, self.answered.watermark)
+        return [repeat_of(item.comparison, round, self.key) for item in items]
 
     def repeats(self, up_to_round: int) -> Repeats:
         """How people answered what they were asked again."""

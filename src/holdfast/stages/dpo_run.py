@@ -147,8 +147,8 @@ def labels_of(
         store.add_comparisons([item.comparison for item in ingredients.imported])
         store.add_labels([label for item in ingredients.imported for label in item.labels])
     # Labels of the probes alone are not enough to learn from.
-    some = any(PROBE not in item.comparison.id for item in store.each_labelled())
-    wanted = config.dpo.comparisons or (0 if some else config.reward.initial_comparisons)
+    has_labels = any(PROBE not in item.comparison.id for item in store.each_labelled())
+    wanted = config.dpo.comparisons or (0 if has_labels else config.reward.initial_comparisons)
     if wanted and ingredients.task.labeller is not None:
         progress.begin("first comparisons", 1)
         _collect(ingredients, run, store, wanted)
@@ -255,7 +255,7 @@ def with_reference(
     config, codec = ingredients.config, ingredients.codec
     train, held_out = (sided(codec, part) for part in parts)
     everything = [*train, *held_out]
-    digest = hashlib.sha256(json.dumps([_told(p) for p in everything]).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([_content(p) for p in everything]).encode()).hexdigest()
     if KEPT in kept.names():
         snapshot = kept.load(KEPT)
         document: Any = snapshot.documents["pairs"]
@@ -283,14 +283,14 @@ def with_reference(
 
 def sided(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[AnswerPair]:
     """Comparisons as tokens, the preferred side as chosen."""
-    found = []
+    pairs = []
     for pair in pairs_of(codec, labelled):
         first = pair.share_a > 0.5
         chosen, rejected = (pair.a, pair.b) if first else (pair.b, pair.a)
-        found.append(AnswerPair(pair.prompt, chosen, rejected, 0.0, 0.0, max(pair.share_a, 1.0 - pair.share_a)))
-    return found
+        pairs.append(AnswerPair(pair.prompt, chosen, rejected, 0.0, 0.0, max(pair.share_a, 1.0 - pair.share_a)))
+    return pairs
 
 
-def _told(pair: AnswerPair) -> list[object]:
+def _content(pair: AnswerPair) -> list[object]:
     """What makes a pair that pair, for a digest."""
     return [pair.prompt, pair.chosen, pair.rejected, pair.share]

@@ -122,33 +122,33 @@ class OfflineDPO:
         if prober is None or not (prober.due(at.step) or at.step == self.config.dpo.epochs * self.per_epoch):
             return
         prober.probe(self.policy, at.step, at.round)
-        found = prober.squeezing()
-        if found is not None:
-            evidence = {name: value for name, value in asdict(found).items() if name != "step"}
-            self.event("squeezing", sentence=found.sentence, **evidence)
-            self.progress.say(f"squeezing: {found.sentence}")
+        squeezing = prober.squeezing()
+        if squeezing is not None:
+            evidence = {name: value for name, value in asdict(squeezing).items() if name != "step"}
+            self.event("squeezing", sentence=squeezing.sentence, **evidence)
+            self.progress.say(f"squeezing: {squeezing.sentence}")
 
     def measure(self, epoch: int) -> dict[str, float]:
         """KL to the reference and length on held-out prompts, accuracy on held-out labels; samples and observers."""
         at = self.position
         prompts = list(self.heldout_prompts[:MEASURED])
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         if prompts:
             rollout = self.sample(prompts, self.config.run.seed)
             kl_B = (rollout.logprobs_BT * rollout.mask_BT).sum(1) - answer_logprobs(
                 self.reference, rollout.prompts, rollout.responses, self.codec.pad_id,
                 self.config.policy.micro_batch_tokens, self.config.rollout.temperature,
             )  # fmt: skip
-            found["objective/kl"] = float(kl_B.mean())
-            found["response/length_mean"] = sum(rollout.lengths) / len(rollout.lengths)
-            found["response/unfinished"] = 1.0 - sum(rollout.finished) / len(rollout.finished)
+            figures["objective/kl"] = float(kl_B.mean())
+            figures["response/length_mean"] = sum(rollout.lengths) / len(rollout.lengths)
+            figures["response/unfinished"] = 1.0 - sum(rollout.finished) / len(rollout.finished)
             self.show_samples(prompts, rollout, epoch)
         if self.held_out:
             stats = self.learner.measure(self.held_out, self.config.dpo.beta)
-            found["rewards/heldout_accuracies"] = stats.metrics()["rewards/accuracies"]
+            figures["rewards/heldout_accuracies"] = stats.metrics()["rewards/accuracies"]
         for observer in self.observers:
             observer.after_round(at.step, epoch, self.answer)
-        return found
+        return figures
 
     def show_samples(self, prompts: Sequence[Prompt], rollout: Rollout, epoch: int) -> None:
         shown = min(self.config.track.samples, len(prompts))

@@ -153,10 +153,10 @@ class Pipeline:
         """Whether a stage goes on from a policy of a PPO stage of this pipeline, or from what became of one."""
         earlier = self.stages[: stage.number - 1]
         named = stage.start.partition(":")[0]
-        found = [s for s in earlier if (s.label == named if named else s.kind != "reward")]
-        if not found or found[-1].kind == "sft":
+        earlier_policies = [s for s in earlier if (s.label == named if named else s.kind != "reward")]
+        if not earlier_policies or earlier_policies[-1].kind == "sft":
             return False
-        return found[-1].kind == "ppo" or self.starts_from_ppo(found[-1])
+        return earlier_policies[-1].kind == "ppo" or self.starts_from_ppo(earlier_policies[-1])
 
     def policy_of(self, stage: Stage, checkpoint: str = "") -> str:
         run = self.run_directory.path / "stages" / stage.directory

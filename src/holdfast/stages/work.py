@@ -105,8 +105,8 @@ def work_ppo(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """Rounds of the online loop under the guard."""
-    given = place.ensemble if place.ensemble is not None and place.ensemble.is_dir() else None
-    assembly = assemble(ingredients, place.run, progress, observers, stop, given)
+    ensemble = place.ensemble if place.ensemble is not None and place.ensemble.is_dir() else None
+    assembly = assemble(ingredients, place.run, progress, observers, stop, ensemble)
     config = ingredients.config
     try:
         assembly.loop.run()
