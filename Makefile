@@ -1,12 +1,13 @@
 # make run   sets up .venv and runs the online loop on the built-in world
 # make real  the same loop on a real model, SmolLM2-135M-Instruct
 # make test  sets up .venv, gets what the tests need where it may, and runs lint, types and tests
+# make docs  builds the documentation as a searchable site below site/, and fails on a dead link
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run real test lint types tests test-servers format clean
+.PHONY: run real test lint types tests test-servers docs format clean
 
 run: $(STAMP)
 	$(BIN)/holdfast run
@@ -36,6 +37,15 @@ test-servers:
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium postgresql >/dev/null; } || \
 	  echo "NOTE: Chromium or PostgreSQL is missing and cannot be installed here; tests that need them will be skipped"
 
+# Pages stand where they stand in the repository, beside what they link to: see mkdocs.yml.
+docs: $(STAMP)
+	rm -rf build/docs
+	mkdir -p build/docs/benchmarks
+	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples build/docs
+	cp -R benchmarks/results build/docs/benchmarks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "site/index.html"
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -49,4 +59,4 @@ $(STAMP): requirements.lock pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build site

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from datasets import Dataset
 from transformers import AutoTokenizer
-from trl import RLOOConfig, RLOOTrainer
 
 from holdfast.interop.trl import HoldfastCallback, ensemble_reward
 from holdfast.run.directory import RunDirectory
 from holdfast.worlds.loading import load_task, load_world
+from trl import RLOOConfig, RLOOTrainer
 
 run = RunDirectory.open(Path(sys.argv[1]))
 task = load_task(run.config(), load_world(run.config()))

@@ -1,4 +1,4 @@
-"""`holdfast serve` in a process of its own, as a user starts it, and people with sessions in its database."""
+"""`holdfast serve` in a process of its own, and people with sessions in its database."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import forked
 from holdfast.people.accounts import Account, AccountStore, Role
 from holdfast.preferences.database import Database
 from web_site import PASSWORD, QUICK
@@ -28,25 +27,27 @@ class Server:
     def __init__(self, run: Path, port: int = 0) -> None:
         self.run, self.port = run, port
         self.address = ""
-        self.process: subprocess.Popen[str] | None = None
+        self.process: BaseProcess | None = None
+        self.output = run.parent / f"{run.name}-server.txt"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "holdfast.cli.main", "serve", str(self.run), "--port", str(self.port)]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        # Tests that are run in the background ignore Ctrl-C, and the server would inherit that.
-        heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=heeds)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        assert found, line
-        self.address, self.port = found[0], int(found[1])
+        self.output.unlink(missing_ok=True)
+        self.process = forked.start(["serve", str(self.run), "--port", str(self.port)], self.output)
         end = time.monotonic() + PATIENCE_SECONDS
         while not self._answers():
+            assert self.process.is_alive(), self.printed
             assert time.monotonic() < end, "the server does not answer"
-            time.sleep(0.1)
+            time.sleep(0.05)
+
+    @property
+    def printed(self) -> str:
+        return self.output.read_text(encoding="utf-8") if self.output.exists() else ""
 
     def _answers(self) -> bool:
+        place = re.search(r"http://127\.0\.0\.1:(\d+)", self.printed)
+        if place is None:
+            return False
+        self.address, self.port = place[0], int(place[1])
         try:
             with urllib.request.urlopen(f"{self.address}/login", timeout=5):
                 return True
@@ -56,19 +57,22 @@ class Server:
     def kill(self) -> None:
         """As a power cut would: without a word."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.kill()
+        self.process.join()
+
+    def interrupt(self) -> int | None:
+        """Ctrl-C; returns the exit code."""
+        assert self.process is not None
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGINT)
+        self.process.join(PATIENCE_SECONDS)
+        return self.process.exitcode
 
     def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.process.is_alive():
             self.process.terminate()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        if self.process is not None and self.process.stdout is not None:
-            self.process.stdout.close()
+            self.process.join(20)
+            self.kill()
 
 
 @contextlib.contextmanager

@@ -18,6 +18,10 @@ from holdfast.preferences.store import PreferenceStore
 NAME = "small"
 ROUNDS, STEPS = 3, 2
 LAST = f"round-{ROUNDS:04d}"
+# The parts of a run that a rollback takes back; a critic of its own is one too, where there is one.
+TAKEN_BACK = {
+    "ensemble", "policy", "optimiser", "streams", "cursor", "controller", "learning_rate", "plateau", "mean",
+}  # fmt: skip
 
 SETTINGS = {
     "run.seed": "3",
@@ -149,14 +153,14 @@ def result_of(run: Path, checkpoint: str = LAST) -> dict[str, object]:
 def checkpoint_of(run: Path, checkpoint: str = LAST) -> dict[str, object]:
     """A checkpoint's tensors as bytes, and its document without where the events, which have a clock, end."""
     snapshot = CheckpointStore(run / "checkpoints").load(checkpoint)
-    document = json.loads(json.dumps(snapshot.documents["loop"]))
-    del document["offsets"]["events"]
+    document = json.loads(json.dumps(snapshot.documents["parts"]))
+    del document["files"]["events"]
     tensors = {
         f"{stem}/{name}": (str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes())
         for stem, group in snapshot.tensors.items()
         for name, tensor in group.items()
     }
-    return {"loop": document, **tensors}
+    return {"parts": document, **tensors}
 
 
 def versions_of(run: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from holdfast.preferences.comparison import Choice, Comparison, Label
 
 SPEC = f"{__file__}:Unhurried"
-SECONDS = 18.0
+SECONDS = 9.0
 
 
 class Unhurried:

@@ -217,7 +217,7 @@ def test_a_sink_that_is_not_installed(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     told = refused(["run", "--name", "new", *settings(track__sinks='["wandb"]')], place, capsys)
-    assert "wandb is not installed; run `pip install 'holdfast[wandb]'`" in told
+    assert "wandb is not installed; run `pip install 'holdfast-rl[wandb]'`" in told
 
 
 def test_a_run_that_another_process_works_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

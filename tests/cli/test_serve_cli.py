@@ -1,6 +1,5 @@
 """`holdfast serve` from the command line: owners, refusals, and one clear sentence for each."""
 
-import signal
 import socket
 
 import pytest
@@ -62,13 +61,11 @@ def test_a_port_that_is_taken_is_said(run, capsys):
     assert "choose another --port" in capsys.readouterr().err
 
 
-def test_ctrl_c_says_that_the_server_has_stopped(run, capfd):
+def test_ctrl_c_says_that_the_server_has_stopped(run):
     with served.serving(run) as server:
-        server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(served.PATIENCE_SECONDS) == 130
-    said = capfd.readouterr().err
-    assert "The server has stopped" in said
-    assert "checkpoint" not in said
+        assert server.interrupt() == 130
+    assert "The server has stopped" in server.printed
+    assert "checkpoint" not in server.printed
 
 
 def test_the_help_says_that_the_run_comes_first(tmp_path, capsys):

@@ -358,9 +358,9 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     path = save(tmp_path / "data.parquet", [{"prompt": "p", "chosen": "x", "rejected": "y"}])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(HoldfastError, match=r"pip install 'holdfast\[parquet\]'"):
+    with pytest.raises(HoldfastError, match=r"pip install 'holdfast-rl\[parquet\]'"):
         read_preferences(path)
-    with pytest.raises(HoldfastError, match=r"pip install 'holdfast\[parquet\]'"):
+    with pytest.raises(HoldfastError, match=r"pip install 'holdfast-rl\[parquet\]'"):
         write_preferences(tmp_path / "out.parquet", [labelled("1", {"anna": A})])
 
 

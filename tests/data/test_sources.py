@@ -76,7 +76,7 @@ def test_without_datasets_the_sentence_says_what_to_install(tmp_path: Path, monk
     datasets.Dataset.from_list(ROWS).save_to_disk(str(tmp_path / "saved"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     for source in (str(tmp_path / "saved"), "hub:owner/name"):
-        with pytest.raises(HoldfastError, match=r"needs datasets; install it with pip install 'holdfast\[datasets\]'"):
+        with pytest.raises(HoldfastError, match=r"needs datasets; .* pip install 'holdfast-rl\[datasets\]'"):
             read_prompts(source)
 
 

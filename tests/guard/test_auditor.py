@@ -11,8 +11,7 @@ import torch
 
 from holdfast.config.schema import AuditConfig
 from holdfast.errors import HoldfastError
-from holdfast.guard.auditor import Auditing, Opponent, Pairs, Question, damped, furthest, surest
-from holdfast.preferences.collector import Voices
+from holdfast.guard.auditor import Auditor, Opponent, Pairs, PosedPair, Voices, damped, furthest, surest
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.rollout.sampler import Rollout
@@ -33,7 +32,7 @@ def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: f
     for n in range(10):
         share = float((n < 7) != bool(n % 2))
         item = cast(Any, SimpleNamespace(comparison=SimpleNamespace(id=str(n)), share_a=share, weight=weight))
-        pairs.append(Question(bool(n % 2), "anchor", 0.7).answered(item))
+        pairs.append(PosedPair(bool(n % 2), "anchor", 0.7).answered(item))
     assert sum(pair.policy_won for pair in pairs) == pytest.approx(sum(pair.claim for pair in pairs))
 
 
@@ -43,8 +42,8 @@ def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: f
 def test_a_budget_that_nobody_can_use_is_not_used_up(
     labeller: str | None, spent: int, told: int | None, left: int
 ) -> None:
-    auditing = Auditing(cast(Any, SimpleNamespace(labeller=labeller)), AuditConfig(budget=40), spent)
-    assert (auditing.budget_left, auditing.left) == (told, left)
+    auditor = Auditor(cast(Any, SimpleNamespace(labeller=labeller)), AuditConfig(budget=40), spent)
+    assert (auditor.budget_left, auditor.left) == (told, left)
 
 
 def rollout(answers: int) -> Rollout:
@@ -102,7 +101,7 @@ def test_of_a_policy_that_has_not_moved_pairs_are_taken_as_they_come() -> None:
     assert furthest(nothing, 0, "policy", "anchor", same) is nothing
 
 
-class Dictating(Auditing):
+class Dictating(Auditor):
     """Draws numbers in place of answers, as many as it is asked for, and others where it is asked for more."""
 
     def _choose(self, orders: Any, policy: Any, voices: Any, rng: torch.Generator) -> Any:
@@ -114,7 +113,7 @@ class Dictating(Auditing):
         return drawn
 
 
-def audit_of(store: PreferenceStore, people: bool) -> Auditing:
+def audit_of(store: PreferenceStore, people: bool) -> Auditor:
     """People prefer the second side of whatever is shown."""
 
     def response(texts: list[float], place: int, provenance: Provenance) -> Response:
@@ -124,7 +123,7 @@ def audit_of(store: PreferenceStore, people: bool) -> Auditing:
         store.add_comparisons(comparisons)
         store.add_labels([Label(c.id, "anna", Choice.B) for c in comparisons])
 
-    collecting = SimpleNamespace(
+    collector = SimpleNamespace(
         store=store,
         ask=ask,
         response=response,
@@ -134,7 +133,7 @@ def audit_of(store: PreferenceStore, people: bool) -> Auditing:
         mark_after_steps="r{:04d}".format,
         waits_for_people=people,
     )
-    return Dictating(cast(Any, collecting), AuditConfig())
+    return Dictating(cast(Any, collector), AuditConfig())
 
 
 def bought(store: PreferenceStore, *counts: int, people: bool = True) -> list[tuple[str, bool]]:
@@ -143,13 +142,13 @@ def bought(store: PreferenceStore, *counts: int, people: bool = True) -> list[tu
 
 
 def bought_and_spent(store: PreferenceStore, *counts: int, people: bool = True) -> tuple[list[tuple[str, bool]], int]:
-    auditing, rng, found, already = audit_of(store, people), torch.Generator().manual_seed(0), [], 0
+    auditor, rng, found, already = audit_of(store, people), torch.Generator().manual_seed(0), [], 0
     nobody = cast(Any, None)
     for count in counts:
-        pairs = auditing.buy(1, already, [(Opponent("anchor", nobody, "round-0000"), count)], nobody, nobody, rng)
+        pairs = auditor.buy(1, already, [(Opponent("anchor", nobody, "round-0000"), count)], nobody, nobody, rng)
         found += [(pair.comparison_id, pair.policy_won == 1.0) for pair in pairs]
         already += count
-    return found, auditing.spent
+    return found, auditor.spent
 
 
 def test_a_round_done_again_asks_the_same(tmp_path: Path) -> None:

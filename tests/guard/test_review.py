@@ -10,16 +10,17 @@ import pytest
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.guard.audit import Against, AuditPair
 from holdfast.guard.guard import Guard
-from holdfast.guard.review import Good, Guarding, most_pairs
+from holdfast.guard.host import Good
+from holdfast.guard.review import Review, most_pairs
 from holdfast.guard.verdict import Level, Verdict
 
 NOBODY = cast(Any, None)
 
 
-def guarding(good_round: int, heard: bool = True) -> Guarding[Any]:
+def review(good_round: int, heard: bool = True) -> Review[Any]:
     good = Good("round-0002", good_round, 12) if good_round else Good()
     guard = cast(Any, SimpleNamespace(heard=heard))
-    return Guarding(GuardConfig(), AuditConfig(), 0, guard, NOBODY, NOBODY, NOBODY, NOBODY, good)
+    return Review(GuardConfig(), AuditConfig(), 0, guard, NOBODY, NOBODY, good)
 
 
 def answers(**wins: int) -> list[AuditPair]:
@@ -45,26 +46,31 @@ def answers(**wins: int) -> list[AuditPair]:
 def test_the_last_good_policy_moves_on_where_people_like_the_new_one_as_well(
     level: Level, pairs: list[AuditPair], good: bool
 ) -> None:
-    assert guarding(good_round=2).is_good(Verdict(level, "", {}), pairs) is good
+    assert review(good_round=2).is_good(Verdict(level, "", {}), pairs) is good
 
 
 def test_where_nobody_ever_answers_the_signals_are_all_there_is_to_go_by() -> None:
-    alone = guarding(good_round=2, heard=False)
+    alone = review(good_round=2, heard=False)
     assert alone.is_good(Verdict("healthy", "", {}), [])
     assert not alone.is_good(Verdict("watch", "", {}), [])
 
 
 def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:
     liked = Verdict("healthy", "", {})
-    assert guarding(good_round=0).is_good(liked, answers(reference=6, pointed=6))
-    assert not guarding(good_round=0).is_good(liked, answers(reference=4, pointed=6))
+    assert review(good_round=0).is_good(liked, answers(reference=6, pointed=6))
+    assert not review(good_round=0).is_good(liked, answers(reference=4, pointed=6))
+
+
+def in_round(number: int, last: bool) -> Any:
+    """As much of a host as decides how many pairs are asked about."""
+    return SimpleNamespace(round=number, last=last, policy=None, reference=None, anchor=None, voices=None)
 
 
 class Counting:
     """Stands for the audit: everybody prefers the policy in as many of the pairs as it is told."""
 
     def __init__(self, version: int, rates: dict[str, float], left: int) -> None:
-        self.collecting = SimpleNamespace(ensemble=SimpleNamespace(version=version))
+        self.collector = SimpleNamespace(ensemble=SimpleNamespace(version=version))
         self.rates, self.left, self.bought = rates, left, dict.fromkeys(rates, 0)
 
     @property
@@ -90,8 +96,8 @@ def asked_about(
     guard, bought = Guard(config, rounds, bar=1e9), []
     for round, version in enumerate(versions, start=1):
         auditing = Counting(version, rates, budget)
-        held = Guarding(config, audits, 0, guard, cast(Any, auditing), NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
-        verdict, _ = held.judge(round, NOBODY, NOBODY, last=round == rounds)
+        held = Review(config, audits, 0, guard, cast(Any, auditing), NOBODY, Good("g", 1, 1))
+        verdict, _ = held.judge(in_round(round, last=round == rounds))
         guard.close_round(verdict)
         bought.append(auditing.bought)
         budget = auditing.left
@@ -144,13 +150,13 @@ def test_a_lost_round_is_asked_about_further_and_an_unclear_one_further_still() 
     ],
 )
 def test_a_policy_stands_where_people_have_nothing_against_it(level: Any, against: Any, won: int, stands: bool) -> None:
-    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+    held = Review(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
     pairs = [AuditPair(str(n), against, float(n < won), 0.6) for n in range(72)]
     assert held.stands(Verdict(level, "", {}), pairs) is stands
 
 
 def test_before_any_round_was_good_the_last_good_policy_is_the_reference() -> None:
-    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY)
+    held = Review(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY)
     pairs = [AuditPair(str(n), "reference", float(n < 31), 0.6) for n in range(72)]
     assert held.prefers_anchor(pairs)
     held.good = Good("round-0001", 1, 6)
@@ -163,9 +169,9 @@ def choosing(again: float, left: int = 2_000, mode: str = "act", good: Good | No
     good = Good("round-0006", 6, 36) if good is None else good
     opponent = "anchor" if good.round else "reference"
     auditing = Counting(1, {opponent: again}, left)
-    held = Guarding(config, audits, 0, NOBODY, cast(Any, auditing), NOBODY, NOBODY, NOBODY, good)
+    held = Review(config, audits, 0, NOBODY, cast(Any, auditing), NOBODY, good)
     first = [AuditPair(str(n), cast(Against, opponent), float(n < 61), 0.6) for n in range(144)]
-    return held.choose(8, NOBODY, NOBODY, first), auditing
+    return held.choose(in_round(8, last=True), first), auditing
 
 
 def test_before_a_run_ends_with_an_earlier_policy_twice_as_many_pairs_are_asked_about() -> None:
@@ -186,14 +192,12 @@ def test_a_lead_that_the_further_pairs_do_not_bear_out_takes_nothing_back() -> N
 
 
 def test_how_many_are_asked_about_again_does_not_depend_on_who_has_answered() -> None:
-    held = Guarding(
-        GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY
-    )
+    held = Review(GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72), 0, NOBODY, NOBODY, NOBODY)
     asked = []
     for answered in (143, 144):
         auditing = Counting(1, {"reference": 0.5}, 2_000)
-        held.auditing = cast(Any, auditing)
-        held.choose(8, NOBODY, NOBODY, [AuditPair(str(n), "reference", 0.0, 0.6) for n in range(answered)])
+        held.auditor = cast(Any, auditing)
+        held.choose(in_round(8, last=True), [AuditPair(str(n), "reference", 0.0, 0.6) for n in range(answered)])
         asked.append(auditing.bought)
     assert asked == [{"reference": 288}] * 2
 
@@ -214,7 +218,7 @@ def test_a_run_in_which_no_round_was_good_is_asked_about_the_reference_again() -
 
 
 def test_a_policy_that_people_like_as_well_is_chosen_without_asking() -> None:
-    held = Guarding(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+    held = Review(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
     pairs = [AuditPair(str(n), "anchor", float(n < 66), 0.6) for n in range(144)]
-    choice = held.choose(8, NOBODY, NOBODY, pairs)
+    choice = held.choose(in_round(8, last=True), pairs)
     assert (choice.back, choice.again) == (False, 0)

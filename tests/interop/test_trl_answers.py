@@ -141,15 +141,16 @@ def test_a_step_is_read_from_the_trainers_kl_and_entropy(setting: Setting) -> No
             seen.append(view)
             return {}
 
-    class Guarding:
+    class Review:
         guard = Guard()
 
     class Tracker:
         def metrics(self, *given: Any) -> None:
             seen.append(given)
 
+    players = [Player(name, trainer) for name in ("policy", "reference", "anchor")]
     over = Oversight(
-        trainer, Guarding(), FixedKL(0.1), answers, Player("policy", trainer), None, Tracker(), None, print, 1, 20.0  # type: ignore[arg-type]
+        trainer, Review(), FixedKL(0.1), answers, *players, None, Tracker(), None, print, 1, 20.0,  # type: ignore[arg-type]
     )  # fmt: skip
     over.see(Batch(rollout, reward.score(rollout), [2, 4]), {"kl": 0.1, "entropy": 0.5, "clip_ratio/region_mean": 0.25})
     view = seen[0]

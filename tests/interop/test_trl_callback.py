@@ -102,7 +102,7 @@ def test_a_guard_that_finds_nothing_leaves_training_alone_bit_for_bit(
     assert same(weights_of(alone), weights_of(guarded))
     losses = [[row.get("loss") for row in t.state.log_history] for t in (alone, guarded)]
     assert losses[0] == losses[1]
-    assert callback.oversight.guarding.good.round == 4
+    assert callback.oversight.review.good.round == 4
 
 
 def test_a_hack_is_rolled_back_and_something_changes(make: Callable[..., Made]) -> None:
@@ -192,7 +192,7 @@ def test_resume_goes_on_as_if_there_had_been_no_break(make: Callable[..., Made])
     with pytest.raises(KeyboardInterrupt):
         cut.train()
     saved = json.loads((Path(cut.args.output_dir) / "checkpoint-6" / "trainer_state.json").read_text())
-    assert saved["stateful_callbacks"]["holdfast"]["guarding"]["ladder"]["rollbacks"] == 1
+    assert saved["stateful_callbacks"]["holdfast"]["review"]["ladder"]["rollbacks"] == 1
     resumed, callback = make(likes, name="cut", steps=10)
     resumed.train(resume_from_checkpoint=str(Path(cut.args.output_dir) / "checkpoint-6"))
     assert same(weights_of(whole), weights_of(resumed))
@@ -200,7 +200,7 @@ def test_resume_goes_on_as_if_there_had_been_no_break(make: Callable[..., Made])
     ends = [made.oversight.state() for made in (unbroken, callback)]
     for end in ends:
         del end["offsets"]  # times are of different lengths, and one more event says that it was resumed
-        end["guarding"]["guard"]["audited"] = [row[1:] for row in end["guarding"]["guard"]["audited"]]
+        end["review"]["guard"]["audited"] = [row[1:] for row in end["review"]["guard"]["audited"]]
     assert ends[0] == ends[1]
     assert [row["round"] for row in events(callback, "verdict")] == [1, 2, 3, 4, 5]
 
@@ -229,7 +229,7 @@ def test_a_run_that_stopped_to_ask_goes_on_when_it_is_resumed(make: Callable[...
     again, callback = make(steps=12)
     again.train(resume_from_checkpoint=str(Path(trainer.args.output_dir) / "checkpoint-8"))
     assert again.state.global_step == 12
-    assert not callback.oversight.guarding.stopped
+    assert not callback.oversight.review.stopped
 
 
 def test_sides_are_shuffled(make: Callable[..., Made]) -> None:

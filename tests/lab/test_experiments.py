@@ -59,46 +59,42 @@ def test_all_are_there() -> None:
         experiment_named("xyz")
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_arm_of_every_scenario_is_a_config(name: str) -> None:
-    experiment = EXPERIMENTS[name]
-    for scenario in experiment.scenarios:
-        for arm in experiment.arms:
-            load_config(None, [*experiment.settings, *arm.overrides, *scenario.overrides])
-    titles = [s.title for s in experiment.scenarios]
-    assert len(set(titles)) == len(titles)
-    assert len({arm.name for arm in experiment.arms}) == len(experiment.arms)
-    assert experiment.question.endswith("?")
+def test_every_arm_of_every_scenario_is_a_config() -> None:
+    for name, experiment in EXPERIMENTS.items():
+        for scenario in experiment.scenarios:
+            for arm in experiment.arms:
+                load_config(None, [*experiment.settings, *arm.overrides, *scenario.overrides])
+        titles = [s.title for s in experiment.scenarios]
+        assert len(set(titles)) == len(titles), name
+        assert len({arm.name for arm in experiment.arms}) == len(experiment.arms), name
+        assert experiment.question.endswith("?"), name
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("seeds", [0, 1, 2])
-def test_whatever_has_ended_can_be_shown(name: str, seeds: int) -> None:
-    experiment = EXPERIMENTS[name]
-    found = Results(
-        [s.title for s in experiment.chosen()],
-        [a.name for a in experiment.arms],
-        [1000, 1001],
-        {
+def test_whatever_has_ended_can_be_shown(seeds: int) -> None:
+    for name, experiment in EXPERIMENTS.items():
+        ended = {
             Cell(s.title, a.name, seed): trial([0.1, 0.5, 0.6, 0.2], seed=seed)
             for s in experiment.chosen()
             for a in experiment.arms
             for seed in range(1000, 1000 + seeds)
-        },
-    )
-    json.dumps(shown(experiment, found), allow_nan=False)
+        }
+        titles = [s.title for s in experiment.chosen()]
+        result = shown(experiment, Results(titles, [a.name for a in experiment.arms], [1000, 1001], ended))
+        assert json.dumps(result, allow_nan=False), name
 
 
 KEPT = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("lab-*.json"))
 
 
-@pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)
-def test_results_that_were_kept_can_still_be_shown(kept: Path) -> None:
-    document = json.loads(kept.read_text(encoding="utf-8"))
-    experiment = EXPERIMENTS[document["experiment"]]
-    assert all(table.rows for table in experiment.tables(document["result"]))
-    assert experiment.recommend(document["result"])
-    assert figure_of(experiment, document["result"]).startswith("<svg")
+def test_results_that_were_kept_can_still_be_shown() -> None:
+    assert KEPT
+    for path in KEPT:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        experiment = EXPERIMENTS[document["experiment"]]
+        assert all(table.rows for table in experiment.tables(document["result"])), path.stem
+        assert experiment.recommend(document["result"]), path.stem
+        assert figure_of(experiment, document["result"]).startswith("<svg"), path.stem
 
 
 # --- plans --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from holdfast.lab import observer as module
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.models.prompt import Prompt
-from holdfast.run.loop import Answer
+from holdfast.run.observer import Answer
 from holdfast.worlds.concierge import Concierge
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.lab.poll import liked, pairs_needed
 from holdfast.preferences.comparison import Choice, Comparison, Label
-from holdfast.run.loop import Answer
+from holdfast.run.observer import Answer
 
 
 class Shorter:

@@ -18,9 +18,10 @@ from holdfast.lab.beginning import beginning_key
 from holdfast.lab.observer import GoldObserver
 from holdfast.lab.references import reference_key
 from holdfast.lab.trial import TRIAL_FILE, Job, ended, read_trial, run_trial, summary
+from holdfast.preferences.collector import Collector
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.repeats import repeat_of
-from holdfast.run import build, loop
+from holdfast.run import answers
 from holdfast.run.directory import RunDirectory
 from holdfast.run.loop import OnlineLoop
 from holdfast.worlds.loading import load_task, load_world
@@ -77,27 +78,30 @@ def test_every_token_that_the_run_samples_is_counted_and_none_of_the_observers(
 ) -> None:
     """Counted where the sampler is called: what is thrown away unlabelled as well."""
     sampled: dict[str, int] = {"run": 0, "observer": 0}
-    real, answer, asking = loop.sample, loop.OnlineLoop.answer, ["run"]
+    real, answer, asking = answers.sample, answers.Answers.answer, ["run"]
 
     def counting(*args: Any) -> Any:
         rollout = real(*args)
         sampled[asking[-1]] += sum(rollout.lengths)
         return rollout
 
-    def observed(self: loop.OnlineLoop, *args: Any) -> Any:
+    def observed(self: answers.Answers, *args: Any) -> Any:
         asking.append("observer")
         try:
             return answer(self, *args)
         finally:
             asking.pop()
 
-    monkeypatch.setattr(loop, "sample", counting)
-    # Whoever samples by himself once the rounds have begun is not counted, and is found here.
-    monkeypatch.setattr(build, "sample", lambda *args: real(*args) if asking == ["run"] and not begun else _never())
-    begun: list[bool] = []
-    run = loop.OnlineLoop.run
-    monkeypatch.setattr(loop.OnlineLoop, "run", lambda self: (begun.append(True), run(self))[1])
-    monkeypatch.setattr(loop.OnlineLoop, "answer", observed)
+    monkeypatch.setattr(answers, "sample", counting)
+    # Answers of the reference that set the scores' zero and unit stand before everything that is counted.
+    first = Collector.collect_initial
+
+    def from_here(self: Collector, *args: Any) -> int:
+        sampled["run"] = 0
+        return first(self, *args)
+
+    monkeypatch.setattr(Collector, "collect_initial", from_here)
+    monkeypatch.setattr(answers.Answers, "answer", observed)
     settings = ("guard.mode=act", "audit.pairs=6", "gate.repeats=4", f"reward.shaping={shaping}")
     trial = run_trial(job(place / f"counted-{shaping}", *settings, references=None))
     assert sampled["observer"] > 0

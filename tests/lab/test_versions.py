@@ -21,7 +21,7 @@ from holdfast.models.tiny import word_tokenizer
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
-from holdfast.run.loop import Answer
+from holdfast.run.observer import Answer
 from holdfast.worlds.loading import load_task, load_world
 
 PROMPTS = ["one two", "two three"]

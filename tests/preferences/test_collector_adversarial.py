@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from holdfast.config.schema import PreferencesConfig
-from holdfast.preferences.collector import Collecting
+from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import Choice, Comparison, Label, Labeller
-from holdfast.randomness import Cursor
 from holdfast.rollout.sampler import Rollout
 
 COUNT, ROUND = 4, 3
@@ -73,19 +72,18 @@ def margins(pairs: Any) -> torch.Tensor:
     return MARGINS_KP
 
 
-def collecting_with(notebook: Notebook, labeller: Labeller | None) -> Collecting:
+def collecting_with(notebook: Notebook, labeller: Labeller | None) -> Collector:
     codec = SimpleNamespace(encode_prompt=lambda prompt: [len(prompt)], decode=str)
     config = PreferencesConfig(candidates=2)
     prompts, ensemble = ["one", "another", "a third"], cast(Any, SimpleNamespace(margins=margins))
-    cursor = Cursor(len(prompts), 0, "prompts")
-    return Collecting("run", cast(Any, codec), prompts, cast(Any, notebook), labeller, ensemble, config, cursor)
+    return Collector("run", cast(Any, codec), prompts, cast(Any, notebook), labeller, ensemble, config, 0)
 
 
 @pytest.fixture
 def notebook() -> Notebook:
     """With what was asked about `COUNT` pairs out of twice as many."""
     written = Notebook()
-    labelled = collecting_with(written, written).collect_adversarial(ROUND, COUNT, "hacked", "good", GOOD, sample, 0)
+    labelled = collecting_with(written, written).collect_adversarial(ROUND, COUNT, "hacked", "good", GOOD, sample)
     assert labelled == len(written.labels) == COUNT
     return written
 
@@ -116,5 +114,5 @@ def test_where_nobody_is_to_be_asked_nothing_is_sampled(somebody: bool, count: i
 
     notebook = Notebook()
     asking = collecting_with(notebook, notebook if somebody else None)
-    assert asking.collect_adversarial(ROUND, count, "hacked", "good", GOOD, refused, 0) == 0
+    assert asking.collect_adversarial(ROUND, count, "hacked", "good", GOOD, refused) == 0
     assert notebook.asked == []

@@ -3,8 +3,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
-from fake_guard import audit_fields, event
-from fake_run import write_lines
+from rows import of_round, write_lines
 
 from holdfast.charts.chart import ChartSpec, Marker, Series, Span, line_chart
 from holdfast.report.data import EventRow, read_run
@@ -133,10 +132,8 @@ def test_bins_that_cannot_be_read_are_left_out(rows):
     assert pooled([audit_row(10, reliability=rows)]) == []
 
 
-def test_charts_without_data_are_not_drawn(tmp_path):
-    fields = audit_fields((12, 24, 0.6), None, 100)
-    fields["reliability"] = None
-    write_lines(tmp_path / "events.jsonl", [event(10, 1, "audit", **fields)])
+def test_charts_without_data_are_not_drawn(guarded, tmp_path):
+    write_lines(tmp_path / "events.jsonl", [of_round(guarded, "audit", 1) | {"reliability": None}])
     assert [chart.title for chart in audit_charts(read_run(tmp_path))] == ["People's choice: policy or reference?"]
 
 

@@ -1,20 +1,22 @@
 import re
 
 import pytest
-from fake_guard import guard_events, write_guarded_run
-from fake_run import write_fake_run, write_lines
-from test_report_page import ATTACK, Page, report
+from moods import BAD_ROUND
+from rows import copy_of, of_round, write_lines
+from test_report_page import ATTACK, Page, report, without_config
+
+import small_run
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory) -> str:
-    return report(write_guarded_run(tmp_path_factory.mktemp("guarded")))
+def page(guarded, tmp_path_factory) -> str:
+    return report(copy_of(guarded, tmp_path_factory.mktemp("page")))
 
 
-def test_the_verdict_stands_on_top_and_the_rounds_before_the_charts(guarded):
+def test_the_verdict_stands_on_top_and_the_rounds_before_the_charts(page):
     order = [
         "<h1>",
-        "Healthy at the end; 1 rollback, in round 4.",
+        "Healthy at the end; 1 rollback, in round 3.",
         'class="result"',
         'class="tiles"',
         "<h2>Round by round",
@@ -25,67 +27,70 @@ def test_the_verdict_stands_on_top_and_the_rounds_before_the_charts(guarded):
         "<h2>What happened",
         "The same prompts, before and after",
     ]
-    places = [guarded.index(mark) for mark in order]
+    places = [page.index(mark) for mark in order]
     assert places == sorted(places)
 
 
-def test_a_run_without_a_guard_has_the_page_of_old(tmp_path):
-    html = report(write_fake_run(tmp_path))
+def test_a_run_without_a_guard_has_the_page_of_old(unguarded, tmp_path):
+    html = without_config(report(copy_of(unguarded, tmp_path)))
     for mark in ('class="ending', "Round by round", "Do people agree?", "What moved", "rollback", "Last good policy"):
         assert mark not in re.sub(r"<style>.*?</style>", "", html, flags=re.S)
     for mark in ('class="undone"', 'class="whisker', 'class="marker alarm"'):
         assert mark not in html
 
 
-def test_the_rollback_is_in_the_table_and_in_the_charts(guarded):
-    page = Page(guarded)
-    rows = [attrs["class"] for tag, attrs in page.tags if tag == "tr" and "class" in attrs]
-    assert rows == [*["healthy"] * 3, "hacking undone", "healthy", "watch", "healthy", "healthy"]
-    proxy = guarded[guarded.index("Proxy: what the reward ensemble says") :]
+def test_the_rollback_is_in_the_table_and_in_the_charts(guarded, page):
+    rows = [attrs["class"] for tag, attrs in Page(page).tags if tag == "tr" and "class" in attrs]
+    assert rows == ["healthy", "healthy", "hacking undone", "healthy", "healthy"]
+    proxy = page[page.index("Proxy: what the reward ensemble says") :]
     proxy = proxy[: proxy.index("</svg>")]
     assert proxy.count('class="undone"') == proxy.count('class="marker alarm"') == 1
-    assert proxy.count('class="marker refused"') == 1
+    refused = [row for row in small_run.events_of(guarded, "refresh") if not row["accepted"]]
+    assert proxy.count('class="marker refused"') == len(refused) > 0
     assert ">rollback<" in proxy
-    assert "Solid lines: a rollback. Hatched: steps that it undid." in guarded
-    assert "a refresh that the gate refused" in guarded
+    assert "Solid lines: a rollback. Hatched: steps that it undid." in page
+    assert "a refresh that the gate refused" in page
 
 
-def test_gold_of_the_policy_that_was_undone_is_drawn_before_that_of_the_older_one(guarded):
-    gold = guarded[guarded.index(">Gold: what is true<") :]
+def test_gold_of_the_policy_that_was_undone_is_drawn_before_that_of_the_older_one(guarded, page):
+    gold = page[page.index(">Gold: what is true<") :]
     held_out = re.search(r'data-name="held-out" data-values="([^"]+)"', gold)[1]
-    at_40 = [float(entry.split()[1]) for entry in held_out.split(";") if entry.startswith("40 ")]
-    assert len(at_40) == 2
-    assert at_40[0] < at_40[1] - 0.3
+    drawn = [float(entry.split()[1]) for entry in held_out.split(";") if entry.startswith("6 ")]
+    rows = [r for r in small_run.rows_of(guarded / "gold.jsonl") if (r["step"], r["split"]) == (6, "heldout")]
+    assert drawn == pytest.approx([row["gold"] for row in rows])
+    assert len(set(drawn)) == 2
 
 
-def test_people_are_drawn_with_their_interval_beside_the_claims(guarded):
-    section = guarded[guarded.index('id="audits"') : guarded.index("<h2>How it got there")]
+def test_people_are_drawn_with_their_interval_beside_the_claims(guarded, page):
+    section = page[page.index('id="audits"') : page.index("<h2>How it got there")]
     assert section.count('<figure class="chart">') == 4
     assert 'data-name="people"' in section
     assert 'data-name="claimed"' in section
-    # 13 of 24 in round 4: 54.2% with Wilson's interval, worked out by hand: 35.1% to 72.1%
-    assert "40 0.541667 54.2% (35.1% to 72.1%)" in section
+    # None of 24 in the round that was undone, with Wilson's interval: z^2 / (24 + z^2) = 3.8415 / 27.8415 = 13.8%.
+    assert of_round(guarded, "audit", BAD_ROUND)["anchor_pairs"] == 24
+    assert "6 0 0.0% (0.0% to 13.8%)" in section
     assert 'data-log="y"' in section
-    assert "Newest audit: right on 71.0%, calibration error 8.0%, Brier score 0.19." in " ".join(
-        re.findall(r"<desc[^>]*>([^<]*)", section)
+    newest = small_run.events_of(guarded, "audit")[-1]
+    assert (
+        f"Newest audit: right on {newest['accuracy']:.1%}, calibration error {newest['ece']:.1%}, "
+        f"Brier score {newest['brier']:.2f}." in " ".join(re.findall(r"<desc[^>]*>([^<]*)", section))
     )
 
 
-def test_the_signals_that_moved_come_first_and_the_rest_are_folded(guarded):
-    section = guarded[guarded.index('id="signals"') : guarded.index("<h2>What happened")]
+def test_the_signals_that_moved_come_first_and_the_rest_are_folded(guarded, page):
+    section = page[page.index('id="signals"') : page.index("<h2>What happened")]
     shown, folded = section.split("<details>")
     titles = re.findall(r'class="title"[^>]*>([^<]+)', shown)
     assert len(titles) == 6
-    assert "Repeated trigrams" in titles
-    assert "Clip fraction" in folded
-    assert "14 more signals" in folded
+    read = {name for row in small_run.rows_of(guarded / "metrics.jsonl") for name in row if name.startswith("signal/")}
+    assert f"{len(read) - 6} more signals" in folded
+    assert not set(titles) & set(re.findall(r'class="title"[^>]*>([^<]+)', folded))
     described = " ".join(re.findall(r"<desc[^>]*>([^<]*)", section))
     assert "Tokens in an answer, mean over answers." in described  # the signal's own words
 
 
-def test_hostile_sentences_stay_text(tmp_path):
-    write_guarded_run(tmp_path)
-    rows = guard_events()
+def test_hostile_sentences_stay_text(guarded, tmp_path):
+    rows = small_run.events_of(copy_of(guarded, tmp_path))
     for row in rows:
         for name in ("sentence", "reason", "gate_reason", "words", "level", "rung", "to"):
             if name in row:
@@ -155,12 +160,12 @@ def test_many_rounds_and_rollbacks_keep_the_page_small(tmp_path):
     assert sizes[1] < 1.15 * sizes[0]
 
 
-def test_the_answers_shown_first_are_of_a_policy_that_was_kept(tmp_path):
-    page = Page(report(write_guarded_run(tmp_path, stopped=True)))
+def test_the_answers_shown_first_are_of_a_policy_that_was_kept(stopped, tmp_path):
+    page = Page(report(copy_of(stopped, tmp_path)))
     shown = [a for tag, a in page.tags if a.get("class") == "answer after" and "hidden" not in a]
-    assert {a["data-label"] for a in shown} == {"step 30, after round 3"}
+    assert {a["data-label"] for a in shown} == {"step 2, after round 1"}
     assert "Shown first is the last moment that was" in page.text
 
 
-def test_the_same_guarded_run_gives_the_same_page(tmp_path, guarded):
-    assert report(write_guarded_run(tmp_path)) == guarded
+def test_the_same_guarded_run_gives_the_same_page(guarded, tmp_path, page):
+    assert report(copy_of(guarded, tmp_path)) == page

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_guard import write_guarded_run
-from fake_run import write_fake_run
 from rich.console import Console
 
+import small_run
 from holdfast.cli.session import notes, rounds_audited, show_result
 from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import load_config
@@ -64,32 +63,38 @@ def shown(run: Path) -> str:
     return out.getvalue()
 
 
-def test_the_result_of_a_guarded_run(tmp_path: Path) -> None:
-    lines = shown(write_guarded_run(tmp_path)).splitlines()
+def test_the_result_of_a_guarded_run(guarded: Path) -> None:
+    lines = shown(guarded).splitlines()
     assert "verdict                   healthy; 1 rollback" in lines
-    assert "people vs reference       81% (62% to 92%, 24 pairs); the ensemble claims 82%" in lines
-    assert "labels spent              1,184, of which 392 in audits; 808 left for audits" in lines
+    audits = small_run.events_of(guarded, "audit")
+    # 12 of 12 is 100%, and Wilson's interval begins at 12 / (12 + 1.96^2) = 75.7%.
+    claims = f"{audits[-1]['claimed_reference']:.0%}"
+    assert f"people vs reference       100% (76% to 100%, 12 pairs); the ensemble claims {claims}" in lines
+    (spent,) = [line for line in lines if line.startswith("labels spent")]
+    assert f", of which {sum(row['labels'] for row in audits)} in audits and " in spent
+    assert spent.endswith(f" asked again; {audits[-1]['labels_left']} left for audits")
 
 
-def test_the_result_of_a_run_without_a_guard_is_as_ever(tmp_path: Path) -> None:
-    text = shown(write_fake_run(tmp_path))
+def test_the_result_of_a_run_without_a_guard_is_as_ever(unguarded: Path) -> None:
+    text = shown(unguarded)
     assert "verdict" not in text
     assert "gold on held-out prompts" in text
 
 
-def test_the_result_as_json_has_the_guards_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(Run(write_guarded_run(tmp_path)), Console(), True)  # type: ignore[arg-type]
+def test_the_result_as_json_has_the_guards_part(guarded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(Run(guarded), Console(), True)  # type: ignore[arg-type]
     document = json.loads(capsys.readouterr().out)
     assert document["guard"]["verdict"] == "healthy"
     assert document["guard"]["rollbacks"] == 1
-    assert document["guard"]["reference"]["pairs"] == 24
+    assert document["guard"]["reference"]["pairs"] == 12
 
 
-def test_the_end_of_the_table_is_the_policy_that_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(Run(write_guarded_run(tmp_path, stopped=True)), Console(), True)  # type: ignore[arg-type]
+def test_the_end_of_the_table_is_the_policy_that_was_kept(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(Run(stopped), Console(), True)  # type: ignore[arg-type]
     figures = json.loads(capsys.readouterr().out)["figures"]
-    assert figures["KL to reference"]["end"] < 3.0  # 8 nats were reached in the round that was undone
-    assert figures["gold on held-out prompts"]["end"] > 0.55
+    steps = small_run.rows_of(stopped / "metrics.jsonl")
+    assert figures["KL to reference"]["end"] == pytest.approx(steps[1]["objective/kl"])  # step 2, of six
+    assert steps[1]["objective/kl"] != steps[-1]["objective/kl"]
 
 
 def said(*settings: str, labeller: Any = "someone") -> str:

@@ -1,21 +1,26 @@
 import json
 
 import pytest
-from fake_run import write_fake_run, write_lines
+from rows import copy_of, write_lines
 
+import small_run
 from holdfast.errors import HoldfastError
 from holdfast.report.data import read_run
 
 
-def test_a_whole_run_is_read(tmp_path):
-    run = read_run(write_fake_run(tmp_path, steps=20))
-    assert run.name == "concierge-demo"
-    assert [row.step for row in run.metrics] == list(range(1, 21))
-    assert run.metrics[-1].round == 2
-    assert "val/explained_variance" not in run.metrics[0].values  # it was null
-    assert [step for step, _ in run.gold_of("heldout")] == [0, 10, 20]
-    assert set(run.sample_gold()) == {(step, index) for step in (0, 10, 20) for index in range(6)}
-    assert run.timings[0].seconds.keys() == {"sample", "score", "update"}
+def test_a_whole_run_is_read(unguarded, tmp_path):
+    rows = small_run.rows_of(copy_of(unguarded, tmp_path) / "metrics.jsonl")
+    rows[0]["val/explained_variance"] = None
+    write_lines(tmp_path / "metrics.jsonl", rows)
+    run = read_run(tmp_path)
+    assert run.name == small_run.NAME
+    assert [row.step for row in run.metrics] == [1, 2, 3, 4, 5, 6]
+    assert [row.round for row in run.metrics] == [1, 1, 2, 2, 3, 3]
+    assert "val/explained_variance" not in run.metrics[0].values
+    assert run.metrics[1].values == {k: v for k, v in rows[1].items() if k not in ("step", "round")}
+    assert [step for step, _ in run.gold_of("heldout")] == [0, 2, 4, 6]
+    assert set(run.sample_gold()) == {(step, index) for step in (0, 2, 4, 6) for index in range(4)}
+    assert run.timings[0].seconds.keys() >= {"sample", "score", "update"}
     assert run.notes == ()
 
 

@@ -5,8 +5,9 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from fake_run import write_fake_run, write_lines
+from rows import copy_of, write_lines
 
+import small_run
 from holdfast.errors import HoldfastError
 from holdfast.report.page import write_report
 from holdfast.report.panels import marked_every
@@ -47,13 +48,18 @@ def report(run_dir) -> str:
     return write_report(run_dir).read_text(encoding="utf-8")
 
 
+def without_config(html: str) -> str:
+    """The page without the config, in which any word may stand."""
+    return re.sub(r"<summary>Config.*?</details>", "", html, flags=re.DOTALL)
+
+
 def names(directory) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory) -> str:
-    return report(write_fake_run(tmp_path_factory.mktemp("run")))
+def good(unguarded, tmp_path_factory) -> str:
+    return report(copy_of(unguarded, tmp_path_factory.mktemp("run")))
 
 
 def test_sections_come_in_order(good):
@@ -76,19 +82,20 @@ def test_sections_come_in_order(good):
     assert places == sorted(places)
 
 
-def test_the_page_shows_the_run(good):
+def test_the_page_shows_the_run(unguarded, good):
     text = Page(good).text
-    assert "Reward ensemble refreshed to v3" in text
-    assert "the room is a room and it is by the lift" in text
-    assert "Of course. Room 412 is at the end of the corridor" in text
-    assert 'labeller = "simulated"   # <b>not bold</b> & "quoted"' in text
+    assert "Reward ensemble refreshed to v2" in text
+    samples = small_run.rows_of(unguarded / "samples.jsonl")
+    assert [row["response"] for row in samples if row["response"] not in text] == []
+    assert (unguarded / "config.toml").read_text(encoding="utf-8").strip() in text
 
 
 def test_after_without_script_shows_the_last_answers_only(good):
     after = [attrs for tag, attrs in Page(good).tags if tag == "div" and attrs.get("class") == "answer after"]
-    assert len(after) == 6 * 12
+    prompts = int(small_run.SETTINGS["track.samples"])
+    assert len(after) == prompts * small_run.ROUNDS
     shown = [attrs for attrs in after if "hidden" not in attrs]
-    assert [attrs["data-moment"] for attrs in shown] == ["11"] * 6
+    assert [attrs["data-moment"] for attrs in shown] == [str(small_run.ROUNDS - 1)] * prompts
 
 
 def test_nothing_is_loaded_and_only_our_own_script_and_style_may_act(good):
@@ -103,12 +110,12 @@ def test_nothing_is_loaded_and_only_our_own_script_and_style_may_act(good):
     for tag, attrs in page.tags:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form", "a")
         assert not {"src", "href", "style", "srcset", "action"} & attrs.keys()
-    addresses = set(re.findall(r"https?://[^\"' ]+", good))
+    addresses = set(re.findall(r"https?://[^\"' ]+", without_config(good)))
     assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, never fetched
 
 
-def hostile_run(directory):
-    write_fake_run(directory, steps=20)
+def hostile_run(run, directory):
+    copy_of(run, directory)
     (directory / "config.toml").write_text(f"# {ATTACK}\n")
     manifest = dict.fromkeys(("name", "world", "seed", "started"), ATTACK)
     write_lines(directory / "manifest.json", [manifest])
@@ -120,14 +127,14 @@ def hostile_run(directory):
             {"step": 1, "round": 1, "event": "step_skipped", "reason": ATTACK},
         ],
     )
-    sample = {"round": 1, "prompt_index": 0, "prompt": ATTACK, "finished": True, "score": 1.0}
-    write_lines(directory / "samples.jsonl", [{"step": s, "response": ATTACK, **sample} for s in (0, 10)])
+    samples = small_run.rows_of(run / "samples.jsonl")
+    write_lines(directory / "samples.jsonl", [{**row, "prompt": ATTACK, "response": ATTACK} for row in samples])
     write_lines(directory / "timings.jsonl", [{"step": 1, ATTACK: 1.0, "update": 2.0}])
     return directory
 
 
-def test_hostile_text_stays_text(tmp_path):
-    html = report(hostile_run(tmp_path))
+def test_hostile_text_stays_text(unguarded, tmp_path):
+    html = report(hostile_run(unguarded, tmp_path))
     page = Page(html)
     assert page.count("script") == 1
     assert page.count("img") == 0
@@ -186,7 +193,7 @@ def test_very_long_answers_are_cut_with_a_note(tmp_path):
         {"metrics.jsonl": [{"step": s, "objective/kl": None, "objective/scores": None} for s in range(3)]},
         {"metrics.jsonl": [{"step": 0, "objective/scores": 0.0, "objective/kl": 0.0, "ensemble/spread": 0.1}]},
         {"gold.jsonl": [{"step": 0, "split": "heldout", "gold": 0.3}]},
-        {"events.jsonl": [{"event": "run_started"}, {"step": 0, "event": "refresh", "version": None}]},
+        {"events.jsonl": [{"event": "resumed"}, {"step": 0, "event": "refresh", "version": None}]},
         {"samples.jsonl": [{"step": 0, "prompt_index": 0, "prompt": "", "response": ""}]},
         {"samples.jsonl": [{"step": s, "prompt_index": s, "prompt": "p", "response": "r"} for s in (0, 5)]},
         {"timings.jsonl": [{"step": 0, "sample": 0.0}]},
@@ -201,8 +208,9 @@ def test_short_and_partial_runs_have_a_page(tmp_path, files):
     assert "nan" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", html, flags=re.S).lower().split()
 
 
-def test_a_run_without_gold_says_what_that_means(tmp_path, good):
-    html = report(write_fake_run(tmp_path, gold=False))
+def test_a_run_without_gold_says_what_that_means(unguarded, tmp_path, good):
+    (copy_of(unguarded, tmp_path) / "gold.jsonl").unlink()
+    html = report(tmp_path)
     assert "The truth (gold) is not known in this run." in html
     assert "Gold: what is true" not in html
     assert "The truth (gold) is not known" not in good
@@ -237,12 +245,12 @@ def test_many_prompts_moments_and_events_keep_the_page_small(tmp_path):
     assert html.count('<li class="alarm">') == 60 + 1_000
 
 
-def test_the_same_run_gives_the_same_page(tmp_path, good):
-    assert report(write_fake_run(tmp_path)) == good
+def test_the_same_run_gives_the_same_page(unguarded, tmp_path, good):
+    assert report(copy_of(unguarded, tmp_path)) == good
 
 
-def test_the_report_goes_where_it_is_told_and_leaves_nothing_else(tmp_path):
-    run_dir = write_fake_run(tmp_path / "run", steps=10)
+def test_the_report_goes_where_it_is_told_and_leaves_nothing_else(unguarded, tmp_path):
+    run_dir = copy_of(unguarded, tmp_path / "run")
     before = names(run_dir)
     out = tmp_path / "elsewhere.html"
     assert write_report(run_dir, out) == out
@@ -252,8 +260,8 @@ def test_the_report_goes_where_it_is_told_and_leaves_nothing_else(tmp_path):
     assert out.read_bytes() == (run_dir / "report.html").read_bytes()
 
 
-def test_a_report_that_cannot_be_written_is_one_sentence_and_keeps_the_old_one(tmp_path, monkeypatch):
-    run_dir = write_fake_run(tmp_path, steps=10)
+def test_a_report_that_cannot_be_written_is_one_sentence_and_keeps_the_old_one(unguarded, tmp_path, monkeypatch):
+    run_dir = copy_of(unguarded, tmp_path)
     old = write_report(run_dir).read_bytes()
     files = names(run_dir)
 

@@ -1,7 +1,10 @@
 import pytest
-from fake_guard import SENTENCES, audit_fields, event, guard_events, write_guarded_run
-from fake_run import write_fake_run, write_lines
+from moods import BAD_ROUND
+from rows import event, of_round, write_lines
 
+import small_run
+from holdfast.guard.lines import figure
+from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
 from holdfast.report.events import event_lines, joined_version, refresh_events, refused_events, weight
 from holdfast.report.page import render
@@ -29,36 +32,36 @@ def verdict(number, level="healthy", sentence="no signal is unusual"):
 # ---- the end in one sentence
 
 
-def test_a_run_without_a_guard_has_no_ending_and_no_table(tmp_path):
-    run = read_run(write_fake_run(tmp_path, steps=20))
+def test_a_run_without_a_guard_has_no_ending_and_no_table(unguarded):
+    run = read_run(unguarded)
     assert ending(run, status(run)) is None
     assert summary(run) is None
     assert round_table(run).rows == ()
     assert not undone(run).spans
 
 
-def test_the_run_as_it_ended(tmp_path):
-    run = read_run(write_guarded_run(tmp_path))
+def test_the_run_as_it_ended(guarded):
+    run = read_run(guarded)
     end = ending(run, status(run))
     assert end.level == "healthy"
-    assert end.headline == "Healthy at the end; 1 rollback, in round 4."
-    assert end.evidence.startswith("People preferred the policy to the last good policy in 13 of 24 fresh pairs")
+    assert end.headline == "Healthy at the end; 1 rollback, in round 3."
+    assert end.evidence.startswith("People preferred the policy to the last good policy in 24 of 24 fresh pairs")
 
 
-def test_a_run_that_stopped_to_ask(tmp_path):
-    run = read_run(write_guarded_run(tmp_path, stopped=True))
+def test_a_run_that_stopped_to_ask(stopped):
+    run = read_run(stopped)
     assert status(run) == "stopped"
     end = ending(run, status(run))
     assert end.level == "stopped"
     assert end.headline == (
-        "Stopped by the guard in round 4 at the policy of round 3; it asks what to do; 1 rollback, in round 4."
+        "Stopped by the guard in round 3 at the policy of round 1; it asks what to do; 2 rollbacks, in rounds 2 and 3."
     )
-    assert end.evidence == f"3 rollbacks have not cured it: {SENTENCES[4]}."
+    assert end.evidence == f"1 rollback has not cured it: {of_round(stopped, 'verdict', 3)['sentence']}."
 
 
-def test_a_run_with_a_guard_that_only_advises(tmp_path):
-    run = read_run(write_guarded_run(tmp_path, advise=True))
-    assert ending(run, status(run)).headline == "Healthy at the end; no rollback; the guard only advises."
+def test_a_run_with_a_guard_that_only_advises(advised):
+    run = read_run(advised)
+    assert ending(run, status(run)).headline == "Hacking at the end; no rollback; the guard only advises."
 
 
 FINISHED = {"event": "run_finished"}
@@ -117,32 +120,41 @@ def test_a_resumed_run_is_no_longer_stopped(tmp_path):
 # ---- the table
 
 
-def test_every_round_says_what_was_seen_and_done(tmp_path):
-    table = round_table(read_run(write_guarded_run(tmp_path)))
+def test_every_round_says_what_was_seen_and_done(guarded):
+    table = round_table(read_run(guarded))
     rows = {row.number: row for row in table.rows}
-    assert list(rows) == list(range(1, 9))
-    assert table.in_all == 8
-    assert [row.look for row in table.rows] == [*["healthy"] * 3, "hacking", "healthy", "watch", "healthy", "healthy"]
-    assert [number for number, row in rows.items() if row.undone] == [4]
+    assert list(rows) == [1, 2, 3, 4, 5]
+    assert table.in_all == 5
+    assert [row.look for row in table.rows] == ["healthy", "healthy", "hacking", "healthy", "healthy"]
+    assert [number for number, row in rows.items() if row.undone] == [BAD_ROUND]
     assert rows[1].anchor is None
-    assert (rows[4].reference.rate, rows[4].reference.claimed, rows[4].reference.overclaimed) == ("54%", "91%", True)
-    assert not rows[3].reference.overclaimed
-    said = [deed.words for deed in rows[4].deeds]
-    assert said[2:] == [
-        SENTENCES[4][:1].upper() + SENTENCES[4][1:] + ".",
-        "72 hacked answers labelled beside good ones (labels 1,720 to 1,792).",
-        "Rolled back to the policy of round 3, 10 steps and 2.1 nats undone.",
-        "The policy is held closer to the reference (beta 0.05 to 0.075, kl target 6 to 4.2).",
+    audit = of_round(guarded, "audit", BAD_ROUND)
+    seen = rows[BAD_ROUND].anchor
+    assert (seen.rate, seen.claimed, seen.overclaimed) == ("0%", f"{audit['claimed_anchor']:.0%}", True)
+    assert not rows[2].reference.overclaimed
+    deeds = [deed.words for deed in rows[BAD_ROUND].deeds]
+    sentence = of_round(guarded, "verdict", BAD_ROUND)["sentence"]
+    back = of_round(guarded, "rollback", BAD_ROUND)
+    grown, tightened, _ = [row for row in small_run.events_of(guarded, "action") if row["round"] == BAD_ROUND]
+    before, after = tightened["before"], tightened["after"]
+    assert deeds[-5:] == [
+        sentence[:1].upper() + sentence[1:] + ".",
+        "12 hacked answers labelled beside good ones "
+        f"(labels {grown['before']['labels']} to {grown['after']['labels']}).",
+        f"Rolled back to the policy of round 2, 2 steps and {back['kl_undone']:.3g} nats undone.",
+        f"The policy is held closer to the reference (beta {figure(before['beta'])} to {figure(after['beta'])}, "
+        f"kl target {figure(before['kl_target'])} to {figure(after['kl_target'])}).",
         "The ensemble is refreshed in the next round.",
     ]
     # The sentence that four actions quote as their reason stands once.
-    assert sum(words.lower().count("41 of 56") for words in said) == 1
-    assert [deed.weight for deed in rows[6].deeds] == ["alarm", "main", "main"]
-    assert rows[6].deeds[0].words.startswith("Refresh refused by the gate: shown worse on the labels of round 2")
-    assert [deed.words for deed in rows[5].deeds] == [
-        "Refreshed to v5: the guard asked for it.",
-        "Gate: not worse on 412 labels of earlier rounds, 69.8% right on the newest against 66.4%.",
-        "No signal is unusual.",
+    assert sum(words.lower().count("24 of 24") for words in deeds) == 1
+    refused = of_round(guarded, "refresh", 4)
+    assert rows[4].deeds[0].weight == "alarm"
+    assert rows[4].deeds[0].words == f"Refresh refused by the gate: {refused['gate_reason']}."
+    passed = of_round(guarded, "refresh", 5)
+    assert [deed.words for deed in rows[5].deeds][:2] == [
+        f"Refreshed to v{passed['version']}: {passed['reason']}.",
+        f"Gate: {passed['gate_reason']}.",
     ]
 
 
@@ -171,31 +183,21 @@ def test_many_rollbacks_leave_the_newest_rounds_in_the_table(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["audit", "verdict", "action", "advice", "rollback", "stopped", "refresh"])
-@pytest.mark.parametrize("value", [None, "words", 3, [1], {"a": 1}, True])
-def test_fields_may_be_absent_or_anything(tmp_path, kind, value):
-    names = (
-        "level",
-        "sentence",
-        "reason",
-        "to",
-        "step_to",
-        "step_from",
-        "kl_undone",
-        "before",
-        "after",
-        "rung",
-        "words",
-    )
-    more = ("evidence", "reliability", "reference_rate", "reference_pairs", "accepted", "gate_reason", "labels", "ece")
-    fields = dict.fromkeys((*names, *more), value)
-    run = run_of(tmp_path, [{"event": kind}, {"round": 1, "event": kind}, event(10, 1, kind, **fields)])
-    for row in event_lines(run.events):
-        assert row.text.endswith((".", "…"))
-    end = ending(run, status(run))
-    assert (end is None) == (kind == "refresh")
-    round_table(run)
-    summary(run)
-    tiles(run)
+def test_fields_may_be_absent_or_anything(tmp_path, kind):
+    names = [
+        "level", "sentence", "reason", "to", "step_to", "step_from", "kl_undone", "before", "after", "rung", "words",
+        "evidence", "reliability", "reference_rate", "reference_pairs", "accepted", "gate_reason", "labels", "ece",
+    ]  # fmt: skip
+    for value in (None, "words", 3, [1], {"a": 1}, True):
+        fields = dict.fromkeys(names, value)
+        run = run_of(tmp_path, [{"event": kind}, {"round": 1, "event": kind}, event(10, 1, kind, **fields)])
+        for row in event_lines(run.events):
+            assert row.text.endswith((".", "…")), value
+        end = ending(run, status(run))
+        assert (end is None) == (kind == "refresh"), value
+        round_table(run)
+        summary(run)
+        tiles(run)
 
 
 # ---- what was undone
@@ -302,23 +304,22 @@ def guard_refreshes(refresh):
     return [refresh(10, 2), refresh(20, 3), refresh(30, 4), refresh(40, 5, False)]
 
 
-def test_the_figures_of_a_guarded_run(tmp_path):
-    found = summary(read_run(write_guarded_run(tmp_path)))
+def test_the_figures_of_a_guarded_run(guarded):
+    found = summary(read_run(guarded))
+    audits = small_run.events_of(guarded, "audit")
     assert (found.verdict, found.rollbacks) == ("healthy", 1)
-    assert (found.reference.rate, found.reference.pairs, found.reference.claimed) == (19.5 / 24, 24, 0.82)
-    assert found.audit_labels == 24 + 6 * 48 + 80
-    assert found.audit_labels_left == 1200 - found.audit_labels
-    # 400 at the start, 40 in each of eight rounds, the audits, and 72 answers of the hacked round
-    assert found.labels == 400 + 8 * 40 + found.audit_labels + 72
+    assert (found.reference.rate, found.reference.pairs) == (1.0, 12)
+    assert found.reference.claimed == audits[-1]["claimed_reference"]
+    assert found.audit_labels == sum(row["labels"] for row in audits)
+    assert found.audit_labels_left == int(small_run.SETTINGS["audit.budget"]) - found.audit_labels
+    with PreferenceStore.open(f"sqlite:///{guarded / 'run.db'}") as store:
+        assert found.labels == store.counts().labels
 
 
-def test_a_rate_is_of_the_last_audit_that_has_one(tmp_path):
-    events = [
-        event(10, 1, "audit", **audit_fields((12, 24, 0.6), None, 5)),
-        event(20, 2, "audit", labels_left=0, labels=0),
-    ]
+def test_a_rate_is_of_the_last_audit_that_has_one(guarded, tmp_path):
+    events = [of_round(guarded, "audit", 1), event(20, 2, "audit", labels_left=0, labels=0)]
     found = summary(run_of(tmp_path, events))
-    assert found.reference.rate == 0.5
+    assert found.reference.rate == 1.0
     assert found.anchor is None
     assert found.audit_labels_left == 0
 
@@ -343,8 +344,8 @@ def test_what_decided_at_the_end_is_what_people_said_in_all_pairs(tmp_path):
     assert ending(later, status(later)).evidence == "All is well."
 
 
-def test_tiles_of_a_guarded_run(tmp_path):
-    shown = {tile.label: (tile.value, tile.note) for tile in tiles(read_run(write_guarded_run(tmp_path)))}
+def test_tiles_of_a_guarded_run(guarded):
+    shown = {tile.label: (tile.value, tile.note) for tile in tiles(read_run(guarded))}
     assert list(shown)[:4] == [
         "Verdict",
         "People against the reference",
@@ -352,25 +353,31 @@ def test_tiles_of_a_guarded_run(tmp_path):
         "Audit labels",
     ]
     assert shown["Verdict"] == ("healthy", "1 rollback")
-    assert shown["People against the reference"] == ("81%", "62% to 92% in 24 pairs; ensemble claims 82%")
-    assert shown["Refreshes"][0] == "6"
-    assert shown["Refreshes"][1].startswith("1 refused by the gate; ensemble learnt from ")
+    claimed = small_run.events_of(guarded, "audit")[-1]["claimed_reference"]
+    note = f"76% to 100% in 12 pairs; ensemble claims {claimed:.0%}"
+    assert shown["People against the reference"] == ("100%", note)
+    gated = [row["accepted"] for row in small_run.events_of(guarded, "refresh")]
+    assert shown["Refreshes"][0] == str(sum(gated))
+    refused = len(gated) - sum(gated)
+    assert shown["Refreshes"][1].startswith(f"{refused} refused by the gate; ensemble learnt from ")
 
 
-def test_events_of_the_guard_in_words(tmp_path):
-    lines = [line.text for line in event_lines(run_of(tmp_path, guard_events()).events)]
+def test_events_of_the_guard_in_words(guarded):
+    lines = [line.text for line in event_lines(read_run(guarded).events)]
+    audit = of_round(guarded, "audit", BAD_ROUND)
+    sentence = of_round(guarded, "verdict", BAD_ROUND)["sentence"]
+    back = of_round(guarded, "rollback", BAD_ROUND)
+    (told,) = [line for line in lines if line.startswith(f"Audit of {audit['labels']} labels: people 0% vs reference")]
+    assert "0% vs last good (24)" in told
+    assert told.endswith(f"accuracy {audit['accuracy']:.1%}; ECE {audit['ece']:.1%}; 1,080 labels left.")
+    assert f"Verdict hacking: {sentence}." in lines
     assert (
-        "Audit of 80 labels: people 54% vs reference (24 pairs), 27% vs last good (56); ensemble claims 91% and 78%; "
-        "accuracy 71.0%; ECE 8.0%; 1,000 labels left." in lines
+        f"Rolled back to the policy of round 2 and ensemble v{back['ensemble_version']}, 2 steps and "
+        f"{back['kl_undone']:.3g} nats undone: {sentence}." in lines
     )
-    assert f"Verdict hacking: {SENTENCES[4]}." in lines
-    assert (
-        f"Rolled back to the policy of round 3 and ensemble v3, 10 steps and 2.1 nats undone: {SENTENCES[4]}." in lines
-    )
-    assert any(
-        line.startswith("Refresh (1 round since the last refresh) refused by the gate: shown worse") for line in lines
-    )
-    assert any("Gate: not worse on 412 labels" in line for line in lines)
+    for row in small_run.events_of(guarded, "refresh"):
+        words = f"Gate: {row['gate_reason']}" if row["accepted"] else f"refused by the gate: {row['gate_reason']}"
+        assert any(words in line for line in lines)
 
 
 def test_what_weighs_in_the_list_of_events(tmp_path):

@@ -1,5 +1,5 @@
 import pytest
-from fake_run import write_lines
+from rows import write_lines
 
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.events import event_lines, refresh_events
@@ -92,12 +92,10 @@ def test_a_refresh_written_twice_by_a_resume_counts_once(tmp_path):
     ("kinds", "expected"),
     [
         ([], "not finished"),
-        (["run_started"], "not finished"),
-        (["run_started", "interrupted"], "interrupted"),
-        (["run_started", "interrupted", "resumed"], "not finished"),
-        (["run_started", "interrupted", "resumed", "run_finished"], "finished"),
-        (["run_started", "stopped"], "stopped"),
-        (["run_started", "stopped", "resumed"], "not finished"),
+        (["sft_finished", "round_finished"], "not finished"),
+        (["sft_finished", "resumed", "run_finished"], "finished"),
+        (["sft_finished", "stopped"], "stopped"),
+        (["sft_finished", "stopped", "resumed"], "not finished"),
     ],
 )
 def test_status_follows_the_last_word(tmp_path, kinds, expected):

@@ -28,7 +28,8 @@ def run(rewarded_run, tmp_path):
 
 
 def commit(run, version, round, step_in_round=0):
-    document = {"loop": {"ensemble_version": version, "position": {"round": round, "step_in_round": step_in_round}}}
+    position = {"round": round, "step_in_round": step_in_round}
+    document = {"parts": {"ensemble": {"version": version}, "position": position}}
     CheckpointStore(run / "checkpoints", keep=3).save(f"round-{round - 1:04d}", Snapshot({}, document))
 
 

@@ -42,8 +42,8 @@ def unbroken(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def result_of(run: Path) -> dict[str, object]:
     files = {f"{name}.jsonl": (run / f"{name}.jsonl").read_bytes() for name in ("metrics", "samples", "gold", "probes")}
     snapshot = CheckpointStore(run / "checkpoints").load(LAST)
-    document: Any = json.loads(json.dumps(snapshot.documents["loop"]))
-    del document["offsets"]["events"]
+    document: Any = json.loads(json.dumps(snapshot.documents["parts"]))
+    del document["files"]["events"]
     tensors = {f"{s}/{n}": t.numpy().tobytes() for s, group in snapshot.tensors.items() for n, t in group.items()}
     return {**files, **tensors, "document": document}
 

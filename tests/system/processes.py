@@ -1,7 +1,5 @@
 """Runs as processes of their own that die, or are signalled, at a chosen point.
 
-    pytest -> fork server (everything imported once) -> a process per command -> holdfast.cli.main.main(argv)
-
 The points are put in from here, by wrapping a named function in the dying process; the program has no hooks.
 """
 
@@ -9,19 +7,17 @@ from __future__ import annotations
 
 import functools
 import importlib
-import multiprocessing
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import forked
 import small_run
 
-PRELOAD = ["holdfast.cli.session", "accelerate", "transformers.models.llama.modeling_llama", "small_run"]
 TIMEOUT_SECONDS = 240.0
 
 
@@ -72,10 +68,7 @@ class Ended:
 
 def command(argv: list[str], output: Path, *points: Point) -> Ended:
     """`holdfast ARGV` in a process of its own."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    process = context.Process(target=_child, args=(argv, str(output), points))
-    process.start()
+    process = forked.start(argv, output, [point.put_in for point in points])
     process.join(TIMEOUT_SECONDS)
     if process.exitcode is None:
         process.kill()
@@ -86,8 +79,6 @@ def command(argv: list[str], output: Path, *points: Point) -> Ended:
 
 def several(argv: list[str], output: Path, *points: Point, rank: int = 1, count: int = 2) -> list[Ended]:
     """`holdfast ARGV` in processes that work together, told what torchrun tells its own; `points` are for one."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -96,36 +87,20 @@ def several(argv: list[str], output: Path, *points: Point, rank: int = 1, count:
     for n in range(count):
         told = {name: str(value) for name, value in (shared | {"RANK": n, "LOCAL_RANK": n}).items()}
         place = output.with_suffix(f".{n}")
-        process = context.Process(target=_one_of_several, args=(argv, str(place), points if n == rank else (), told))
-        process.start()
-        started.append((process, place))
-    # The first is the one that decides; when it has ended, nobody has anything left to wait for.
+        before = [point.put_in for point in points] if n == rank else []
+        started.append((forked.start(argv, place, before, told), place))
+    # The first is the one that decides; when it has ended, nobody has anything left to wait for, and one that was
+    # stopped does not end at all.
     patience = TIMEOUT_SECONDS
     for process, _ in started:
         process.join(patience)
-        patience = 30.0
+        patience = 0.0 if any(point.number == signal.SIGSTOP for point in points) else 30.0
     late = [process for process, _ in started if process.exitcode is None]
     for process in late:
         process.kill()
         process.join()
     assert started[0][0] not in late, f"holdfast {argv[0]} did not end: {started[0][1].read_text()}"
     return [Ended(process.exitcode or 0, place.read_text()) for process, place in started]
-
-
-def _one_of_several(argv: list[str], output: str, points: tuple[Point, ...], told: dict[str, str]) -> None:
-    os.environ.update(told)
-    _child(argv, output, points)
-
-
-def _child(argv: list[str], output: str, points: tuple[Point, ...]) -> None:
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    from holdfast.cli.main import main
-
-    for point in points:
-        point.put_in()
-    sys.exit(main(argv))
 
 
 def run_until(tmp: Path, *points: Point, **changes: str) -> Path:

@@ -63,7 +63,7 @@ def test_steps_with_bad_scores_are_dropped_and_too_many_end_the_run(
     assert "objective/scores" not in rows[-1]
     # What the checkpoint holds is whole, and the run goes on from it once the cause is gone.
     saved = small_run.checkpoint_of(run, "round-0001")
-    assert saved["loop"]["position"]["step"] == 2  # type: ignore[index]
+    assert saved["parts"]["position"]["step"] == 2  # type: ignore[index]
     assert main(["resume", str(run)]) == 0
     assert [row["step"] for row in rows_of(run / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
 
@@ -96,7 +96,7 @@ def test_one_bad_step_does_not_move_the_policy(tmp_path: Path, monkeypatch: pyte
     before, after = small_run.checkpoint_of(one, "round-0001"), small_run.checkpoint_of(two, "round-0001")
     moved = [name for name in differences(before, after) if name.startswith(("policy/", "optimiser/"))]
     assert moved == []
-    assert after["loop"]["position"]["skipped"] == 1  # type: ignore[index]
+    assert after["parts"]["position"]["skipped"] == 1  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("lr", "fast"), [("1e3", "false"), ("1e10", "false"), ("1e10", "true")])

@@ -124,7 +124,7 @@ def test_a_lie_to_the_labeller_too_is_seen_all_over_the_run(
 
     monkeypatch.setattr(Concierge, "gold", falsified)
     different = differences(watched, all_but_gold(small_run.run(tmp_path)))
-    assert {"labels", "metrics.jsonl", "events", "loop", "policy/lm.lm_head.weight"} <= set(different)
+    assert {"labels", "metrics.jsonl", "events", "parts", "policy/lm.lm_head.weight"} <= set(different)
 
 
 def test_a_pipeline_whose_truth_lies_differs_in_the_measurement_alone(

@@ -62,13 +62,13 @@ def test_everything_in_the_loop_stands_on_one_base(run: Path) -> None:
     assembly = reopened(run)
     try:
         loop = assembly.loop
-        assert loop.guarding is not None
+        assert loop.host is not None
         base = {p.data_ptr() for p in loop.reference.parameters()}
-        models: list[Any] = [loop.policy, loop.guarding.anchor, *loop.rewarding.ensemble.models]
+        models: list[Any] = [loop.policy, loop.host.anchor, *loop.reward.ensemble.models]
         for model in models:
             assert {p.data_ptr() for p in model.parameters() if not p.requires_grad} <= base
             assert base.isdisjoint(p.data_ptr() for p in learning(model))
-        assert len(loop.rewarding.ensemble.members) == 2
+        assert len(loop.reward.ensemble.members) == 2
     finally:
         assembly.close()
 

@@ -14,7 +14,7 @@ import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.control.policy_mean import COUNT
-from holdfast.guard.review import Guarding
+from holdfast.guard.review import Review
 from small_run import differences, events_of, result_of
 
 # Neither guard nor samples, so that the last round of one run is the last round of the other but for its end.
@@ -43,15 +43,15 @@ def test_it_is_the_mean_of_the_rounds_last_policies(tmp_path: Path) -> None:
 def test_what_a_rollback_takes_back_is_not_in_it(tmp_path: Path) -> None:
     """Rounds 4, 5 and 6 would be in the mean; in round 6 the run is taken back to round 4."""
     longer = {**PLAIN, "run__rounds": "6", "run__average": "3"}
-    run = run_until(tmp_path, Point("holdfast.run.loop:take_mean"), **longer)
-    assert int(CheckpointStore(run / "checkpoints").load("round-0005").tensors["average"][COUNT]) == 2
+    run = run_until(tmp_path, Point("holdfast.run.loop:OnlineLoop.take_mean"), **longer)
+    assert int(CheckpointStore(run / "checkpoints").load("round-0005").tensors["mean"][COUNT]) == 2
     assert main(["rollback", str(run), "round-0004"]) == 0
     resume(run)
-    averaged, good = CheckpointStore(run / "checkpoints").load("round-0005").tensors["average"], weights(run, 4)
+    averaged, good = CheckpointStore(run / "checkpoints").load("round-0005").tensors["mean"], weights(run, 4)
     assert int(averaged[COUNT]) == 1
     torch.testing.assert_close({name: averaged[name] for name in good}, good, rtol=0, atol=0)
     assert [event["policies"] for event in events_of(run, "averaged")] == [2]
-    assert "average" not in CheckpointStore(run / "checkpoints").load("round-0006").tensors
+    assert "mean" not in CheckpointStore(run / "checkpoints").load("round-0006").tensors
 
 
 def test_a_policy_that_people_had_something_against_is_not_in_it(
@@ -59,11 +59,11 @@ def test_a_policy_that_people_had_something_against_is_not_in_it(
 ) -> None:
     """Rounds 4, 5 and 6 would be in the mean; something was said against that of round 5."""
     against = iter([True] * 4 + [False] + [True])
-    monkeypatch.setattr(Guarding, "stands", lambda *args: next(against))
+    monkeypatch.setattr(Review, "stands", lambda *args: next(against))
     longer = {"run__rounds": "6", "run__average": "3", "guard__mode": "act", "audit__budget": "0"}
     run = small_run.run(tmp_path, **longer, checkpoint__keep="9")
     assert not events_of(run, "rollback")
-    averaged = {n: CheckpointStore(run / "checkpoints").load(f"round-{n:04d}").tensors["average"] for n in (4, 5)}
+    averaged = {n: CheckpointStore(run / "checkpoints").load(f"round-{n:04d}").tensors["mean"] for n in (4, 5)}
     assert [int(state[COUNT]) for state in averaged.values()] == [1, 1]
     fourth = weights(run, 4)
     torch.testing.assert_close({name: averaged[5][name] for name in fourth}, fourth, rtol=0, atol=0)
@@ -75,6 +75,6 @@ def test_a_run_that_is_killed_around_it_ends_with_the_same_mean(
     when: Literal["before", "after"], tmp_path: Path
 ) -> None:
     whole = small_run.run(tmp_path / "whole", **PLAIN, run__average="2")
-    cut = run_until(tmp_path, Point("holdfast.run.loop:take_mean", when=when), **PLAIN, run__average="2")
+    cut = run_until(tmp_path, Point("holdfast.run.loop:OnlineLoop.take_mean", when=when), **PLAIN, run__average="2")
     resume(cut)
     assert differences(result_of(cut, "round-0004"), result_of(whole, "round-0004")) == []

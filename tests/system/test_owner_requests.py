@@ -8,13 +8,13 @@ import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
-from holdfast.guard.review import Guarding
+from holdfast.guard.review import Review
 from holdfast.people.requests import RequestStore
-from holdfast.preferences.collector import Collecting
+from holdfast.preferences.collector import Collector
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import read_run
 from holdfast.report.undone import undone
-from holdfast.run.owner import Obeying
+from holdfast.run.owner import Owner
 
 KEY = "concierge-3"
 
@@ -24,14 +24,14 @@ def asked(tmp_path, monkeypatch):
     """Runs a small run that finds requests in its database from its first step on."""
 
     def run(*requests, code=0, **settings):
-        real = Obeying.__init__
+        real = Owner.__init__
 
-        def with_requests(self, store, *args, **kwargs):
-            real(self, store, *args, **kwargs)
+        def with_requests(self, **parts):
+            real(self, **parts)
             for n, (action, arguments) in enumerate(requests):
-                store.ask(f"request-{n:04d}", action, arguments, "a test", "anna")
+                parts["requests"].ask(f"request-{n:04d}", action, arguments, "a test", "anna")
 
-        monkeypatch.setattr(Obeying, "__init__", with_requests)
+        monkeypatch.setattr(Owner, "__init__", with_requests)
         assert main(small_run.run_arguments(tmp_path, people__poll_seconds="0.05", **settings)) == code
         return tmp_path / small_run.NAME
 
@@ -78,7 +78,7 @@ def test_an_audit_asked_for_in_the_last_step_leaves_the_next_round_whole(asked, 
 
 def test_what_was_carried_out_before_an_audit_is_said_before_it(asked, monkeypatch):
     seen = []
-    judge, looks, ask = Guarding.judge, iter(range(10_000)), RequestStore.pending
+    judge, looks, ask = Review.judge, iter(range(10_000)), RequestStore.pending
 
     def look(self, *args, **kwargs):
         seen.append(settled_in(requests[0]))
@@ -93,7 +93,7 @@ def test_what_was_carried_out_before_an_audit_is_said_before_it(asked, monkeypat
 
     monkeypatch.setattr(RequestStore, "__init__", keep)
     monkeypatch.setattr(RequestStore, "pending", lambda self: ask(self) if next(looks) >= 1 else [])
-    monkeypatch.setattr(Guarding, "judge", look)
+    monkeypatch.setattr(Review, "judge", look)
     asked(("beta", {"value": 0.2}), run__steps_per_round="2")
     assert seen[0] == ["done"]
 
@@ -119,7 +119,7 @@ def good_until_round_3(monkeypatch):
         goods.append(self.good.name)
         return len(goods) <= 3
 
-    monkeypatch.setattr(Guarding, "is_good", is_good)
+    monkeypatch.setattr(Review, "is_good", is_good)
     monkeypatch.setattr(RequestStore, "pending", lambda self: ask(self) if len(goods) >= 3 else [])
     return goods
 
@@ -154,7 +154,7 @@ def test_a_rollback_that_cannot_be_is_refused_before_anything_has_moved(asked, g
 
 def test_a_rollback_that_is_not_what_the_checkpoint_holds_ends_the_run(asked, good_until_round_3, monkeypatch):
     """Half a rollback is never saved, nor taken for a request that was refused."""
-    monkeypatch.setattr("holdfast.run.restoring.differences", lambda before, now: ["policy"])
+    monkeypatch.setattr("holdfast.run.state.differences", lambda before, now, names: ["policy"])
     run = asked(("rollback", {"checkpoint": "round-0002"}), run__rounds="4", checkpoint__keep="3", code=2)
     assert settled(run)["rollback"] == ("asked", None)
     assert CheckpointStore(run / "checkpoints").names()[-1] == "round-0003"
@@ -194,7 +194,7 @@ def test_an_earlier_version_of_the_ensemble_is_gone_back_to(asked, monkeypatch):
 @pytest.mark.parametrize(("action", "arguments"), [("reward", {"version": 1}), ("beta", {"value": 0.5})])
 def test_a_round_that_was_cut_in_its_audit_asks_other_things_after_a_change(tmp_path, monkeypatch, action, arguments):
     """The audit of round 3 is stored and not answered; done again under another reward or beta its answers differ."""
-    ask = Collecting.ask
+    ask = Collector.ask
 
     def cut(self, comparisons, purpose="training"):
         if purpose == "audit" and "/audit-r0003" in comparisons[0].id:
@@ -203,7 +203,7 @@ def test_a_round_that_was_cut_in_its_audit_asks_other_things_after_a_change(tmp_
         return ask(self, comparisons, purpose)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Collecting, "ask", cut)
+        patch.setattr(Collector, "ask", cut)
         assert main(small_run.run_arguments(tmp_path, gate__use="false")) == 130
     run = tmp_path / small_run.NAME
     with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
@@ -269,7 +269,7 @@ def test_nothing_is_carried_out_twice_after_a_crash(asked, monkeypatch):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Obeying, "settle", crash)
+        patch.setattr(Owner, "settle", crash)
         run = asked(("beta", {"value": 0.2}), code=130)
     assert settled(run)["beta"] == ("asked", None)
     monkeypatch.undo()

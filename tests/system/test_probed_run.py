@@ -20,9 +20,9 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def without_offsets(result: dict[str, object]) -> dict[str, object]:
     """How many bytes of probes there are is all that may differ."""
-    loop = result["loop"]
-    assert isinstance(loop, dict)
-    loop["offsets"].pop("probes")
+    parts = result["parts"]
+    assert isinstance(parts, dict)
+    parts["files"].pop("probes")
     return result
 
 

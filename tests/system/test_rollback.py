@@ -14,14 +14,13 @@ from processes import Point, resume, run_until
 
 import nostalgic
 import small_run
+from holdfast.checkpoint import transaction
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.preferences import LabelledComparison
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.repeats import is_repeat
-from holdfast.run.loop import OnlineLoop
-from holdfast.run.restoring import differences as parts_that_differ
-from holdfast.run.restoring import roll_back
+from holdfast.run.state import RunState
 from small_run import differences, events_of, result_of, rows_of
 
 GUARD = {
@@ -62,7 +61,8 @@ def test_the_state_is_bit_for_bit_that_of_the_good_checkpoint_but_for_what_was_c
     rollback = events_of(rolled_back, "rollback")[-1]
     good, after = store.load(rollback["to"]), store.load(f"round-{rollback['round']:04d}")
     # The remedy is all that differs: the controller was tightened after the return.
-    assert parts_that_differ(good, after) == ["controller"]
+    different = {name.split("/")[0] for name in transaction.differences(good, after, small_run.TAKEN_BACK)}
+    assert different == {"controller"}
 
 
 def test_something_changes_and_is_read_back(rolled_back: Path) -> None:
@@ -112,12 +112,14 @@ def test_a_refresh_that_the_guard_orders_waits_for_the_end_of_a_freeze(changes: 
 def test_no_label_is_lost(changes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was labelled before a rollback is there at the end, answer by answer, and so is what was labelled for it."""
     before: dict[str, LabelledComparison] = {}
+    roll_back = RunState.roll_back
 
-    def watched(loop: OnlineLoop, name: str) -> float:
-        before.update({item.comparison.id: item for item in loop.collecting.store.labelled()})
-        return roll_back(loop, name)
+    def watched(state: RunState, name: str) -> float:
+        with PreferenceStore.open(f"sqlite:///{tmp_path / small_run.NAME / 'run.db'}") as store:
+            before.update({item.comparison.id: item for item in store.labelled()})
+        return roll_back(state, name)
 
-    monkeypatch.setattr("holdfast.run.acting.roll_back", watched)
+    monkeypatch.setattr(RunState, "roll_back", watched)
     run = small_run.run(tmp_path, **changes)
     with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
         after = {item.comparison.id: item for item in store.labelled()}
@@ -143,10 +145,10 @@ def test_the_ledger_counts_what_was_spent_and_undone(rolled_back: Path) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        Point("holdfast.run.acting:roll_back"),
-        Point("holdfast.run.acting:roll_back", when="after"),
-        Point("holdfast.preferences.collector:Collecting.collect_adversarial", when="after"),
-        Point("holdfast.run.overseeing:act", call=4, when="after"),
+        Point("holdfast.run.state:RunState.roll_back"),
+        Point("holdfast.run.state:RunState.roll_back", when="after"),
+        Point("holdfast.preferences.collector:Collector.collect_adversarial", when="after"),
+        Point("holdfast.guard.review:Review._act", call=4, when="after"),
         Point("holdfast.checkpoint.store:rename", about="round-0002"),
     ],
     ids=["before it", "after it", "adversarial examples labelled", "remedies done", "commit half done"],
@@ -200,7 +202,8 @@ def test_a_run_ends_with_the_policy_that_people_like_better(changes: dict[str, s
     assert rollback["reason"].endswith(choice["sentence"])
     assert "of 24 fresh pairs" in choice["sentence"]
     store = CheckpointStore(run / "checkpoints")
-    assert parts_that_differ(store.load("round-0001"), store.load("round-0002")) == []
+    then, now = store.load("round-0001"), store.load("round-0002")
+    assert transaction.differences(then, now, small_run.TAKEN_BACK) == []
     advised = small_run.run(tmp_path / "advised", **{**unsure, "guard__mode": "advise"})
     assert [event["rung"] for event in events_of(advised, "advice")][-1] == "rollback"
     assert not events_of(advised, "rollback")

@@ -1,13 +1,13 @@
 """`holdfast rollback`: asked for on the command line, carried out by the run, also by one that has ended."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import small_run
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.transaction import state_of
 from holdfast.cli.main import main
 from holdfast.reward.ensemble import VersionStore
 
@@ -73,10 +73,10 @@ def test_the_reward_alone_goes_back_when_the_run_is_resumed(tmp_path: Path, caps
     assert "goes back to version 2 of the ensemble before it goes on" in capsys.readouterr().out
     assert main(["resume", str(ended)]) == 0
     after = store.load(store.names()[-1])
-    loop: Any = after.documents["loop"]
-    assert before.documents["loop"]["ensemble_version"] == 3
+    ensemble = state_of(after, "ensemble")
+    assert state_of(before, "ensemble")["version"] == 3
     # Version 2 was made at the start of round 2, after the two steps of round 1.
-    assert (loop["ensemble_version"], loop["refresh"]["last_round"], loop["refresh"]["last_step"]) == (2, 2, 2)
+    assert (ensemble["version"], ensemble["last_round"], ensemble["last_step"]) == (2, 2, 2)
     for name, tensor in before.tensors["policy"].items():
         assert tensor.equal(after.tensors["policy"][name])
     (event,) = small_run.events_of(ended, "owner")

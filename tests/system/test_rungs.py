@@ -19,19 +19,17 @@ import torch
 import nostalgic
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.transaction import differences
 from holdfast.cli.main import main
 from holdfast.guard.ladder import Action, Rung
+from holdfast.guard.review import Review
 from holdfast.models.policy import Policy
-from holdfast.preferences.collector import Collecting
+from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import Choice, Comparison, Label
 from holdfast.preferences.store import PreferenceStore
 from holdfast.rollout.sampler import Rollout
-from holdfast.run import loop as looping
-from holdfast.run.acting import RUNGS
-from holdfast.run.loop import OnlineLoop
-from holdfast.run.overseeing import watch_over
-from holdfast.run.restoring import differences as parts_that_differ
-from small_run import events_of, rows_of
+from holdfast.run.answers import Answers
+from small_run import TAKEN_BACK, events_of, rows_of
 
 ROUNDS, PER_ROUND, ADVERSARIAL = 5, 8, 16
 BETA_FACTOR, BUDGET_FACTOR, MORE_LABELS = 1.6, 0.8, 2.5
@@ -126,40 +124,40 @@ class Witness:
     candidates: dict[int, list[Candidate]] = field(default_factory=dict)
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
-        sample, collect = OnlineLoop.sample, Collecting.collect
+        sample, collect, conduct = Answers.sample, Collector.collect, Review.conduct
 
-        def sampled(loop: OnlineLoop, policy: Policy, *rest: Any, **more: Any) -> Rollout:
-            rollout = sample(loop, policy, *rest, **more)
+        def sampled(answers: Answers, policy: Policy, *rest: Any, **more: Any) -> Rollout:
+            rollout = sample(answers, policy, *rest, **more)
             self.said.setdefault(fingerprint(policy.state_dict()), set()).update(map(tuple, rollout.responses))
             return rollout
 
-        def watched(loop: OnlineLoop, name: str) -> bool:
-            self.came_to[loop.position.round] = fingerprint(loop.policy.state_dict())
-            return watch_over(loop, name)
+        def watched(review: Review[Policy], host: Any) -> Any:
+            self.came_to[host.round] = fingerprint(host.policy.state_dict())
+            return conduct(review, host)
 
-        def collected(collecting: Collecting, round: int, policy: Policy, sample: Any, *rest: Any) -> int:
+        def collected(collector: Collector, round: int, policy: Policy, sample: Any, *rest: Any) -> int:
             sides: list[Rollout] = []
 
             def kept(*asked: Any) -> Rollout:
                 sides.append(sample(*asked))
                 return sides[-1]
 
-            found = collect(collecting, round, policy, kept, *rest)
+            found = collect(collector, round, policy, kept, *rest)
             if sides:
-                self.candidates[round] = candidates_of(collecting, *sides)
+                self.candidates[round] = candidates_of(collector, *sides)
             return found
 
-        patch.setattr(OnlineLoop, "sample", sampled)
-        patch.setattr(looping, "watch_over", watched)
-        patch.setattr(Collecting, "collect", collected)
+        patch.setattr(Answers, "sample", sampled)
+        patch.setattr(Review, "conduct", watched)
+        patch.setattr(Collector, "collect", collected)
 
 
 def fingerprint(weights: Mapping[str, torch.Tensor]) -> str:
     return hashlib.sha256(b"".join(weights[name].numpy().tobytes() for name in sorted(weights))).hexdigest()
 
 
-def candidates_of(collecting: Collecting, one: Rollout, other: Rollout) -> list[Candidate]:
-    scores_KP = (collecting.ensemble.scores(side.prompts, side.responses) for side in (one, other))
+def candidates_of(collector: Collector, one: Rollout, other: Rollout) -> list[Candidate]:
+    scores_KP = (collector.ensemble.scores(side.prompts, side.responses) for side in (one, other))
     first_P, second_P = torch.sigmoid(next(scores_KP) - next(scores_KP))
     apart = (first_P - second_P).abs().tolist()
     answers = zip(map(tuple, one.responses), map(tuple, other.responses), strict=True)
@@ -201,7 +199,8 @@ def labels_hacked_answers(run: Run) -> bool:
 
 def goes_back(run: Run) -> bool:
     store = CheckpointStore(run.path / "checkpoints")
-    return set(parts_that_differ(store.load("round-0001"), store.load("round-0002"))) <= {"controller"}
+    then, now = store.load("round-0001"), store.load("round-0002")
+    return differences(then, now, TAKEN_BACK - {"controller"}) == []
 
 
 def stops(run: Run) -> bool:
@@ -221,7 +220,7 @@ EFFECTS: dict[Rung, Callable[[Run], bool]] = {
 
 
 def test_every_rung_has_an_effect_that_is_looked_for() -> None:
-    assert EFFECTS.keys() | ELSEWHERE == RUNGS.keys() == set(get_args(Rung))
+    assert EFFECTS.keys() | ELSEWHERE == set(get_args(Rung))
 
 
 @pytest.mark.parametrize("rung", EFFECTS)
@@ -229,11 +228,14 @@ def test_a_rung_that_does_nothing_is_found_out(
     rung: Rung, guarded: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    act = Review._act
 
-    def nothing(loop: OnlineLoop, action: Action) -> None:
+    def all_but_one(review: Review[Policy], host: Any, action: Action) -> None:
         asked.append(action.rung)
+        if action.rung != rung:
+            act(review, host, action)
 
-    monkeypatch.setitem(RUNGS, rung, nothing)
+    monkeypatch.setattr(Review, "_act", all_but_one)
     broken = run_to_its_end(tmp_path)
     assert rung in asked
     assert EFFECTS[rung](guarded)

@@ -23,7 +23,8 @@ from holdfast.models.batches import lay_out
 from holdfast.models.policy import Policy
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rollout.served import SEEDS
-from holdfast.run.loop import OnlineLoop, sampling_of
+from holdfast.run.answers import Answers
+from holdfast.run.loop import OnlineLoop
 from holdfast.train.ppo import rollout_batches
 from vllm_stand_in import StandIn, draw_one, policy_in, serving
 
@@ -43,11 +44,11 @@ def server_process(model: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 def drawn_here(
-    loop: OnlineLoop, policy: Policy, prompts: list[list[int]], rng: torch.Generator, counted: bool = True
+    answers: Answers, policy: Policy, prompts: list[list[int]], rng: torch.Generator, counted: bool = True
 ) -> Rollout:
     """In this process what a server does: a seed for each answer, then one pass for log-probs and values."""
-    sampling, eos, pad = sampling_of(loop.config), loop.codec.eos_id, loop.codec.pad_id
-    if policy is not loop.policy:
+    sampling, eos, pad = answers.sampling, answers.codec.eos_id, answers.codec.pad_id
+    if policy is not answers.policy:
         return sample(policy, prompts, sampling, eos, pad, rng)
     seeds = torch.randint(SEEDS, (len(prompts),), generator=rng).tolist()
     drawn = [draw_one(policy, p, sampling, eos, s) for p, s in zip(prompts, seeds, strict=True)]
@@ -58,7 +59,7 @@ def drawn_here(
     rollout = Rollout(prompts, responses, zeros_BT, zeros_BT.clone(), mask_BT, [ended for _, ended in drawn])
     assert rollout.values_BT is not None
     with torch.no_grad():
-        for batch in rollout_batches(policy, rollout, None, pad, loop.config.policy.micro_batch_tokens):
+        for batch in rollout_batches(policy, rollout, None, pad, answers.micro_batch_tokens):
             out = policy(batch, sampling.temperature)
             assert out.values_N is not None
             lay_out(out.logprobs_N, batch, rollout.logprobs_BT)
@@ -103,7 +104,7 @@ def test_a_run_by_a_server_is_the_run_without_it(
     assert len(list((served.run / "served").iterdir())) == 1
 
     with monkeypatch.context() as patch:
-        patch.setattr(OnlineLoop, "sample", drawn_here)
+        patch.setattr(Answers, "sample", drawn_here)
         here = small_run.run(tmp_path / "here")
     for name in ("metrics.jsonl", "samples.jsonl", "gold.jsonl"):
         assert_alike(served.run / name, here / name, 1e-3, 1e-4, but_not="rollout/server_gap")

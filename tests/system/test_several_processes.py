@@ -119,7 +119,7 @@ def test_a_verb_for_one_process_refuses_several(tmp_path: Path) -> None:
 
 
 def test_torchrun_from_a_config_file(alone: list[dict[str, Any]], tmp_path: Path) -> None:
-    """As the documentation says it is done; `benchmarks/several_processes.py` does the same with accelerate launch."""
+    """As the documentation says it is done; the benchmark `several_processes` uses accelerate launch."""
     config = tmp_path / "small.toml"
     words = [word for word in small_run.settings(**{**TEN_STEPS, "run__rounds": "1"}) if word != "--set"]
     config.write_text(config_toml(load_config(None, words)))

@@ -177,7 +177,7 @@ def test_a_tracker_that_is_not_installed_names_what_to_install(
         "wandb": lambda: WandbSink("p", "n", tmp_path),
         "trackio": lambda: TrackioSink("p", "n"),
     }
-    with pytest.raises(HoldfastError, match=rf"pip install 'holdfast\[{extra}\]'"):
+    with pytest.raises(HoldfastError, match=rf"pip install 'holdfast-rl\[{extra}\]'"):
         make[extra]()
 
 

@@ -1,10 +1,7 @@
 """The pages in a real Chromium: labelling by keyboard, hostile text, a run that waits, a dashboard that lives."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from sqlalchemy import select
 
+import forked
 import people_at_work
 import served
 import servers
@@ -297,20 +295,15 @@ class Run:
     def __init__(self, runs: Path, *command: str, **settings: str) -> None:
         words = list(command) or small_run.run_arguments(runs, **settings)
         self.output = runs.parent / "run.log"
-        self.log = self.output.open("w")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli.main", *words], stdout=self.log, stderr=self.log, env=environment
-        )
+        self.output.parent.mkdir(exist_ok=True)
+        self.process = forked.start(words, self.output)
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.log.close()
+        self.process.kill()
+        self.process.join()
 
 
 def until(condition, what: str, seconds: float = 60.0):
@@ -337,13 +330,13 @@ def test_a_run_waits_for_labels_and_goes_on_as_they_arrive(browser, tmp_path, sq
             page = visit.go("/")
             expect(page.locator("#aside")).to_contain_text("0 of 6 answered")
             visit.go("/label")
-            assert run.process.poll() is None  # it waits
+            assert run.process.is_alive()  # it waits
             end = time.monotonic() + 90
-            while run.process.poll() is None and time.monotonic() < end:
+            while run.process.is_alive() and time.monotonic() < end:
                 if page.locator("#answer").count():
                     press(page, "1")
                 page.wait_for_timeout(50)
-            assert run.process.returncode == 0, run.output.read_text()
+            assert run.process.exitcode == 0, run.output.read_text()
             assert "waiting for people" in run.output.read_text()
             visit.go("/")
             expect(page.locator("h1 .status")).to_have_text("finished")
@@ -437,12 +430,12 @@ def test_both_pages_read_well_to_a_screen_reader(browser, place):
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
-@pytest.mark.parametrize("path", ["/label", "/", "/samples", "/quality", "/compare", "/people", "/api"])
-def test_no_page_is_wider_than_its_screen(browser, sqlite_pages, path, width):
+def test_no_page_is_wider_than_its_screen(browser, sqlite_pages, width):
     visit, _ = sqlite_pages
     visit.page.set_viewport_size({"width": width, "height": 740})
-    visit.go(path)
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    for path in ("/label", "/", "/samples", "/quality", "/compare", "/people", "/api"):
+        visit.go(path)
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from holdfast.preferences.store import PreferenceStore
 
 pytestmark = pytest.mark.slow
 PEOPLE = int(os.environ.get("HOLDFAST_LOAD_PEOPLE", "50"))
-EACH = int(os.environ.get("HOLDFAST_LOAD_EACH", "8"))
+EACH = int(os.environ.get("HOLDFAST_LOAD_EACH", "3"))
 LONGEST_SECONDS = 150.0
 
 

@@ -77,26 +77,33 @@ def test_every_route_is_in_the_table(site):
     assert sorted(routes_of(site.app)) == sorted(ROUTES)
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(ROUTES))
-def test_role_by_route(site, method, path):
-    address = re.sub(r"\{number\}", "1", re.sub(r"\{(name|token)\}", "nothing", path))
-    allowed = ROUTES[method, path]
-    for role in ("owner", "labeller", "viewer"):
-        client = site.as_role(role)
-        reply = client.request(method, address, headers={"X-CSRF-Token": site.csrf[role]})
-        may = allowed == OPEN or role in allowed
-        assert (reply.status_code != 403) == may, (role, reply.status_code)
-        assert reply.status_code < 500
-        if may and allowed != OPEN:
-            assert reply.status_code != 401
-    reply = site.anonymous().request(method, address)
-    if allowed == OPEN:
-        assert reply.status_code not in (403, 500)
-    elif method == "GET" and not path.startswith("/api/"):
-        assert (reply.status_code, reply.headers["location"]) == (303, "/login")
-    else:
-        assert reply.status_code == 401
-    assert "run" not in reply.text.replace("serving", "") or allowed == OPEN
+# What ends the session that the others need.
+ENDS = [("DELETE", "/api/v1/session"), ("POST", "/logout")]
+
+
+@pytest.mark.parametrize(
+    "routes", [[r for r in ROUTES if r not in ENDS], *([r] for r in ENDS)], ids=["others", "end of a session", "logout"]
+)
+def test_role_by_route(site, routes):
+    for method, path in routes:
+        route, allowed = f"{method} {path}", ROUTES[method, path]
+        address = re.sub(r"\{number\}", "1", re.sub(r"\{(name|token)\}", "nothing", path))
+        for role in ("owner", "labeller", "viewer"):
+            client = site.as_role(role)
+            status = client.request(method, address, headers={"X-CSRF-Token": site.csrf[role]}).status_code
+            may = allowed == OPEN or role in allowed
+            assert (status != 403) == may, (route, role, status)
+            assert status < 500, (route, role)
+            if may and allowed != OPEN:
+                assert status != 401, (route, role)
+        reply = site.anonymous().request(method, address)
+        if allowed == OPEN:
+            assert reply.status_code not in (403, 500), route
+        elif method == "GET" and not path.startswith("/api/"):
+            assert (reply.status_code, reply.headers["location"]) == (303, "/login"), route
+        else:
+            assert reply.status_code == 401, route
+        assert "run" not in reply.text.replace("serving", "") or allowed == OPEN, route
 
 
 def test_a_labeller_cannot_get_the_pair_of_another(site):

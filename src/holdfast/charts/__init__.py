@@ -1,0 +1,1 @@
+"""Charts as SVG: what a chart shows, its axes and its layers."""

@@ -58,6 +58,7 @@ def _label(spec: ChartSpec, series: Series, extent: Extent) -> str:
 
 
 def gutter_width(spec: ChartSpec) -> float:
+    """How much room the names at the ends of the lines take."""
     if spec.gutter is not None:
         return spec.gutter
     widths = [axes.text_width(_label(spec, one, one.extent), SMALL) for one in spec.lines() if one.extent]
@@ -327,6 +328,7 @@ def _end_labels(spec: ChartSpec, plot: Plot) -> str:
 
 
 def px(value: float) -> str:
+    """A length in the SVG, to a tenth."""
     return f"{value:.1f}".removesuffix(".0")
 
 

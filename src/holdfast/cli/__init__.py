@@ -1,0 +1,1 @@
+"""The `holdfast` command: one file for each verb, which parses and prints."""

@@ -71,8 +71,8 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     from holdfast.models.policy import Policy
     from holdfast.reward.ensemble import members_in
     from holdfast.reward.standalone import load_ensemble
+    from holdfast.run.answers import sampling_of
     from holdfast.run.inputs import gather
-    from holdfast.run.loop import sampling_of
     from holdfast.train.best_of_n import BestOfN
     from holdfast.worlds.loading import load_task, load_world
 

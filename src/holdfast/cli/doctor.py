@@ -13,12 +13,15 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
+import holdfast
 from holdfast.cli.options import add_verb
 
 REQUIRED = (
     "torch", "transformers", "tokenizers", "safetensors", "sqlalchemy", "numpy", "jinja2", "rich", "fastapi", "uvicorn",
-    "argon2-cffi", "python-multipart",
+    "argon2-cffi", "python-multipart", "accelerate", "peft",
 )  # fmt: skip
 OPTIONAL = {
     "pyarrow": "parquet",
@@ -47,7 +50,7 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    findings = [*packages(), *machine(), *processes()]
+    findings = [*distributions(), *packages(), *machine(), *processes()]
     if args.run is not None:
         findings += run_directory(args.run)
     if args.json:
@@ -56,6 +59,45 @@ def work(args: argparse.Namespace) -> int:
         for f in findings:
             print(f"{f.state:<7} {f.what:<22} {f.detail}")
     return 2 if any(f.state == "broken" for f in findings) else 0
+
+
+def distributions() -> list[Finding]:
+    """Whether what is imported as holdfast is holdfast-rl: on PyPI there is another package with that import name."""
+    imported = Path(holdfast.__file__).resolve().parent
+    ours, foreign = _distribution("holdfast-rl"), _distribution("holdfast")
+    if ours is None:
+        findings = [Finding("note", "holdfast-rl", f"not installed; holdfast is imported from {imported}")]
+    elif imported in _homes(ours):
+        findings = [Finding("ok", "holdfast-rl", ours.version)]
+    else:
+        detail = (
+            f"{ours.version} is installed, but holdfast is imported from {imported}; unset PYTHONPATH to change that"
+        )
+        findings = [Finding("note", "holdfast-rl", detail)]
+    if foreign is not None:
+        mixed = imported == Path(str(foreign.locate_file("holdfast"))).resolve()
+        detail = (
+            f"version {foreign.version} of another project {'has written over' if mixed else 'is installed beside'} "
+            "holdfast-rl; run `pip uninstall holdfast`, then `pip install --force-reinstall --no-deps holdfast-rl`"
+        )
+        findings.append(Finding("broken" if mixed else "note", "holdfast", detail))
+    return findings
+
+
+def _distribution(name: str) -> importlib.metadata.Distribution | None:
+    try:
+        return importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _homes(distribution: importlib.metadata.Distribution) -> list[Path]:
+    """Where a distribution's `holdfast` lies: where it was installed, or the checkout of an editable installation."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    homes = [Path(str(distribution.locate_file("holdfast")))]
+    if origin.get("dir_info", {}).get("editable"):
+        homes.append(Path(url2pathname(urlsplit(origin["url"]).path)) / "src" / "holdfast")
+    return [home.resolve() for home in homes]
 
 
 def packages() -> list[Finding]:
@@ -69,7 +111,7 @@ def packages() -> list[Finding]:
         try:
             found.append(Finding("ok", name, f"{importlib.metadata.version(name)} (optional)"))
         except importlib.metadata.PackageNotFoundError:
-            found.append(Finding("note", name, f"not installed; `pip install 'holdfast[{extra}]'` if you want it"))
+            found.append(Finding("note", name, f"not installed; `pip install 'holdfast-rl[{extra}]'` if you want it"))
     return found
 
 

@@ -285,7 +285,7 @@ def refusing_damaged(path: Path) -> Iterator[None]:
 
 def show(experiment: Experiment, document: dict[str, Any], as_json: bool, path: Path) -> None:
     """The tables and the recommendation, or everything as JSON."""
-    from holdfast.bench.tables import show_table
+    from holdfast.cli.tables import show_table
 
     if as_json:
         print(json.dumps(document))

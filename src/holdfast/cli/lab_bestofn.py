@@ -61,9 +61,9 @@ def tell(curves: dict[str, Any], args: argparse.Namespace) -> None:
     """The curves as a table or as JSON; kept, with their figure, where that is asked for."""
     from dataclasses import asdict
 
-    from holdfast.bench.tables import show_table
     from holdfast.charts.chart import grid
     from holdfast.checkpoint.files import write_atomic
+    from holdfast.cli.tables import show_table
     from holdfast.lab.best_of_n import charts, fit_curve, table
 
     fits = {name: fit_curve(points) for name, points in curves.items()}

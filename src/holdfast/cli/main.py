@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from holdfast import __version__
 from holdfast.cli import (
-    bench,
     bestofn,
     data,
     doctor,
@@ -32,7 +31,7 @@ from holdfast.errors import HoldfastError, Interrupted, SaidElsewhere
 
 VERBS = (
     run, pipeline, resume, rollback, serve, serve_reward, report, export, init, sft, reward, ppo, dpo, bestofn, lab,
-    bench, data, doctor,
+    data, doctor,
 )  # fmt: skip
 
 # What torchrun and accelerate launch may start.
@@ -80,7 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; 0 when it worked, 2 for bad input, 130 when interrupted at a resumable point."""
     # Threads that spin while they wait make a shared machine many times slower; waiting quietly costs little.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["bench"]:
+        print("holdfast: benchmarks are in the source checkout; run `python -m benchmarks` there.", file=sys.stderr)
+        return 2
+    args = parser().parse_args(words)
     try:
         refuse_several(args.verb)
         return int(args.work(args) or 0)

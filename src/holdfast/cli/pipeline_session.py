@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from holdfast.bench.tables import show_table
 from holdfast.checkpoint.lock import RunLock
 from holdfast.cli.session import PIPELINE, check_name, free_name, tell_notes
+from holdfast.cli.tables import show_table
 from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import Config
 from holdfast.data.splits import Lengths
@@ -22,7 +22,7 @@ from holdfast.report.page import write_report
 from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.inputs import gather
-from holdfast.run.loop import Answer, Observer
+from holdfast.run.observer import Answer, Observer
 from holdfast.stages.pipeline import Pipeline, check_pipeline
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task, World

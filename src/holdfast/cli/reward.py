@@ -48,8 +48,8 @@ def work(args: argparse.Namespace) -> int:
         finally:
             watch.finish()
         try:
-            ensemble = assembly.loop.rewarding.ensemble
-            accuracy = assembly.loop.refreshing.holdout_accuracy()
+            ensemble = assembly.loop.reward.ensemble
+            accuracy = assembly.loop.refresher.holdout_accuracy()
             RewardEnsemble(ensemble, ingredients.lm, ingredients.codec).save(args.out)
         finally:
             assembly.close()

@@ -85,10 +85,13 @@ def ask(run: RunDirectory, action: Action, arguments: dict[str, object], reason:
 
 def show(checkpoints: CheckpointStore) -> None:
     """The checkpoints that can be gone back to, oldest first."""
+    from holdfast.checkpoint.transaction import state_of
+
     names = checkpoints.names()
     if not names:
         print("There is no checkpoint yet.")
     for name in names:
-        loop: Any = checkpoints.load(name).documents["loop"]
+        snapshot = checkpoints.load(name)
+        step, version = state_of(snapshot, "position")["step"], state_of(snapshot, "ensemble")["version"]
         good = "   the last good one" if name in checkpoints.pinned else ""
-        print(f"{name:24} step {loop['position']['step']:>5}   reward v{loop['ensemble_version']:03d}{good}")
+        print(f"{name:24} step {step:>5}   reward v{version:03d}{good}")

@@ -15,7 +15,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.bench.measure import peak_memory
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.terminal import StopRequest, Watch
@@ -36,9 +35,10 @@ from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.follower import agreed, follow, join_processes
 from holdfast.run.inputs import Ingredients, check_server, gather
-from holdfast.run.loop import Observer
+from holdfast.run.observer import Observer
 from holdfast.stages.dpo_run import assemble_dpo, check_dpo
 from holdfast.text import counted, visible
+from holdfast.track.memory import peak_memory
 from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task, World
 

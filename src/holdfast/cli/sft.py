@@ -27,8 +27,8 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.errors import HoldfastError
     from holdfast.models.load import save_model
     from holdfast.randomness import generator
-    from holdfast.run.build import imitator, take_in
     from holdfast.run.inputs import gather
+    from holdfast.run.reference import imitator, take_in
     from holdfast.train.sft import fine_tune
     from holdfast.worlds.loading import load_task, load_world
 

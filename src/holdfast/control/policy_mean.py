@@ -3,7 +3,7 @@
 Reward and policy push each other about from refresh to refresh, and the policy of one round is better or worse than its
 neighbours' by chance. The mean of their weights is as good as the best of them, or better (Izmailov et al. 2018,
 arXiv:1803.05407; for RLHF Rame et al. 2024, arXiv:2406.16768), and a run ends with that. A policy that the
-guard has something against (`Guarding.stands`) is no such neighbour, and is left out.
+guard has something against (`Outcome.stands`) is no such neighbour, and is left out.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Prompts, preferences and demonstrations from files: sources, forms, splits, and the check before a run."""

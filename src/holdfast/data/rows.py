@@ -184,5 +184,5 @@ def load_pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise HoldfastError("Parquet files need pyarrow; install it with pip install 'holdfast[parquet]'.") from error
+        raise HoldfastError("Parquet files need pyarrow: run pip install 'holdfast-rl[parquet]'.") from error
     return pyarrow

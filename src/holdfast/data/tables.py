@@ -86,5 +86,5 @@ def _datasets(source: str) -> Any:
     try:
         import datasets
     except ImportError as error:
-        raise HoldfastError(f"{source} needs datasets; install it with pip install 'holdfast[datasets]'.") from error
+        raise HoldfastError(f"{source} needs datasets; install it with pip install 'holdfast-rl[datasets]'.") from error
     return datasets

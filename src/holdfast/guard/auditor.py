@@ -7,15 +7,16 @@ They measure first. Afterwards they are labels like any other in the store, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
+from torch import Tensor
 
 from holdfast.config.schema import AuditConfig
 from holdfast.guard.audit import Against, AuditPair
-from holdfast.preferences.collector import Answering, Collecting, Sample, Voices
+from holdfast.preferences.collector import Answering, Collector, Sample
 from holdfast.preferences.comparison import Comparison, LabelledComparison, Provenance
 from holdfast.preferences.pair import Pair
 from holdfast.rollout.sampler import Rollout
@@ -25,6 +26,18 @@ POINTED = 3
 
 # An answer: its rollout, and its place there.
 Drawn = tuple[Rollout, int]
+
+
+@dataclass(frozen=True)
+class Voices(Generic[Answering]):
+    """How whoever answers does so, and how likely it finds some answers of a rollout: logprobs_B of whole ones.
+
+    `own` is the same of a rollout that the player has sampled itself, which may be known from then.
+    """
+
+    sample: Sample[Answering]
+    likelihood: Callable[[Answering, Rollout, list[int]], Tensor]
+    own: Callable[[Answering, Rollout, list[int]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Question:
+class PosedPair:
     """What is known of a pair before people answer it; `claim` speaks of the policy's side, exchanged or not."""
 
     swapped: bool
@@ -82,11 +95,11 @@ class Question:
 
 
 @dataclass
-class Auditing:
+class Auditor:
     """Asks, within the run's budget of audit labels. Ids follow from the round, so a round redone asks nobody twice,
     unless late answers have changed what it asks about."""
 
-    collecting: Collecting
+    collector: Collector
     config: AuditConfig
     spent: int = 0
 
@@ -98,7 +111,7 @@ class Auditing:
     @property
     def budget_left(self) -> int | None:
         """What of the budget is left; None where nobody answers, so that it is not used up."""
-        return None if self.collecting.labeller is None else max(0, self.config.budget - self.spent)
+        return None if self.collector.labeller is None else max(0, self.config.budget - self.spent)
 
     def buy(
         self,
@@ -113,7 +126,7 @@ class Auditing:
 
         `already` were asked for in this round.
         """
-        drawn: list[tuple[Comparison, Question]] = []
+        drawn: list[tuple[Comparison, PosedPair]] = []
         left = self.left
         orders = []
         for opponent, count in wanted:
@@ -124,14 +137,14 @@ class Auditing:
             for n, claim in enumerate(claimed):
                 swap = bool(torch.randint(2, (), generator=rng))
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
-                question = Question(swap, order.opponent.against, claim)
+                question = PosedPair(swap, order.opponent.against, claim)
                 drawn.append((comparison.swap() if swap else comparison, question))
         if not drawn:
             return []
         asked = self._with_free_ids([comparison for comparison, _ in drawn])
         questions = {comparison.id: question for comparison, (_, question) in zip(asked, drawn, strict=True)}
-        self.collecting.ask(asked, "audit")
-        answered = self.collecting.store.labelled_among([c.id for c in asked], self.collecting.store.watermark())
+        self.collector.ask(asked, "audit")
+        answered = self.collector.store.labelled_among([c.id for c in asked], self.collector.store.watermark())
         self.spent += len(answered)
         return [questions[item.comparison.id].answered(item) for item in answered]
 
@@ -142,9 +155,9 @@ class Auditing:
         many pairs it asks about. What was asked then keeps its ids and its labels.
         """
         found, others = asked, 0
-        while self.collecting.waits_for_people and self.collecting.store.taken(found):
+        while self.collector.waits_for_people and self.collector.store.taken(found):
             others += 1
-            self.spent += len(self.collecting.store.answered([comparison.id for comparison in found]))
+            self.spent += len(self.collector.store.answered([comparison.id for comparison in found]))
             found = [replace(comparison, id=f"{comparison.id}.{others}") for comparison in asked]
         return found
 
@@ -166,9 +179,9 @@ class Auditing:
         self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator
     ) -> list[Pairs]:
         """Fresh pairs of answers for each order; every policy answers all its prompts in one go."""
-        everyone = self.collecting.prompts
+        everyone = self.collector.prompts
         rows = [torch.randint(len(everyone), (order.draws,), generator=rng).tolist() for order in orders]
-        prompts = [[self.collecting.codec.encode_prompt(everyone[i]) for i in some] for some in rows]
+        prompts = [[self.collector.codec.encode_prompt(everyone[i]) for i in some] for some in rows]
         ours = _answered_by(policy, prompts, sample, rng)
         theirs: list[list[Drawn]] = [[] for _ in orders]
         for player in {id(order.opponent.policy): order.opponent.policy for order in orders}.values():
@@ -184,17 +197,17 @@ class Auditing:
             for some in asked
             for (ours, n), (theirs, m) in zip(some.ours, some.theirs, strict=True)
         ]
-        told: list[float] = self.collecting.ensemble.claims(pairs).tolist()
+        told: list[float] = self.collector.ensemble.claims(pairs).tolist()
         return told
 
     def _comparison(self, round: int, number: int, pairs: Pairs, place: int, opponent: str) -> Comparison:
         responses = [
-            self.collecting.response(*side[place], Provenance(version, round, number))
+            self.collector.response(*side[place], Provenance(version, round, number))
             for side, version in ((pairs.ours, f"round-{round:04d}"), (pairs.theirs, opponent))
         ]
-        key = f"{self.collecting.key}/audit-{self.collecting.mark_after_steps(round)}-{number:05d}"
+        key = f"{self.collector.key}/audit-{self.collector.mark_after_steps(round)}-{number:05d}"
         # It belongs to the next round, which may train on it: a round done again must not find its own audit there.
-        return Comparison(key, self.collecting.prompts[pairs.rows[place]], responses[0], responses[1], round + 1)
+        return Comparison(key, self.collector.prompts[pairs.rows[place]], responses[0], responses[1], round + 1)
 
 
 def _answered_by(

@@ -184,6 +184,7 @@ def text(value: object) -> str:
 
 
 def share(value: float) -> str:
+    """A share in whole percent."""
     return f"{value:.0%}"
 
 

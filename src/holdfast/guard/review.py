@@ -1,7 +1,9 @@
-"""What stands between a round's last step and its commit: audit, verdict, and which policy is the good one.
+"""The guard's review of a round, the same for every host: audit, verdict, actions, and which policy is the good one.
 
-    signals of the round's steps -> suspicion -> how many fresh pairs people are asked about -> verdict
-    verdict, and people's win rate against the anchor -> is this the new anchor, or what does the ladder say?
+    reference answers -> baselines                                                               (begin)
+    signals of the round's steps -> suspicion -> how many fresh pairs people are asked about     (judge)
+    verdict -> ladder -> actions on the host                                                     (conduct)
+    people's win rate against the anchor -> is this the new anchor?
 
 The anchor is the last good checkpoint: the policy that a later one has to be at least as good as, and that a rollback
 goes back to. It moves on only when people liked the new policy at least as well in the round's pairs, so that many
@@ -13,18 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
-
-import torch
+from typing import Any, Generic
 
 from holdfast.config.schema import AuditConfig, GuardConfig
-from holdfast.guard.audit import AuditPair, side_of
-from holdfast.guard.auditor import Auditing, Opponent
+from holdfast.errors import HoldfastError
+from holdfast.guard.audit import Against, AuditPair, side_of
+from holdfast.guard.auditor import Auditor, Opponent
 from holdfast.guard.guard import Guard
+from holdfast.guard.host import Change, Good, Host, Player
 from holdfast.guard.ladder import Action, Ladder
+from holdfast.guard.lines import round_line
 from holdfast.guard.verdict import Verdict, people_say
-from holdfast.models.sharding import put_state, whole_state
-from holdfast.preferences.collector import Voices
 from holdfast.randomness import generator
 
 # Against the reference, against the last good policy, and pointed ones.
@@ -33,24 +34,6 @@ KINDS = 3
 # A lead of one standard error is often chance; in three times as many pairs it seldom is, and a policy that is truly
 # worse still loses.
 CONFIRMING = 2
-
-
-@dataclass(frozen=True)
-class Good:
-    """The last good checkpoint. Before any round has been found good it is the policy's beginning, the reference."""
-
-    name: str = "round-0000"
-    round: int = 0
-    step: int = 0
-
-
-@dataclass
-class Orders:
-    """What the ladder has asked of the rounds to come; it goes on through rollbacks."""
-
-    refresh: str = ""  # why the next round refreshes whatever its triggers say
-    label_more: float = 1.0  # factor on the next round's comparisons
-    audit: str = ""  # why the next audit asks about as many pairs as in a suspicious round
 
 
 @dataclass(frozen=True)
@@ -75,50 +58,126 @@ class Choice:
         return {"labels": self.again, "back": self.back, "sentence": self.sentence}
 
 
-class Weights(Protocol):
-    """What is asked of a policy here: its weights, to keep those of the last good one."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a review came to. `stands` says that nothing is held against the policy that the round came to.
 
-    def state_dict(self) -> Mapping[str, torch.Tensor]: ...
+    `audited` are the pairs behind the verdict; those that were asked about for a last choice are not among them.
+    """
 
-    def load_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> object: ...
-
-
-Player = TypeVar("Player", bound=Weights)
+    verdict: Verdict
+    audited: list[AuditPair]
+    actions: list[Action]
+    stands: bool
 
 
 @dataclass
-class Guarding(Generic[Player]):
-    """The guard with its collaborators. `anchor` holds the weights of the last good policy."""
+class Review(Generic[Player]):
+    """The guard with its collaborators; `good` is the anchor, and `audit_asked` says why the next audit is larger."""
 
     config: GuardConfig
     audits: AuditConfig
     seed: int
     guard: Guard
-    auditing: Auditing
+    auditor: Auditor
     ladder: Ladder
-    reference: Player
-    anchor: Player
     good: Good = field(default_factory=Good)
-    orders: Orders = field(default_factory=Orders)
+    audit_asked: str = ""
     stopped: bool = False
 
     @property
     def acts(self) -> bool:
         return self.config.mode == "act"
 
-    def judge(
-        self, round: int, policy: Player, voices: Voices[Player], last: bool = False
-    ) -> tuple[Verdict, list[AuditPair]]:
+    def begin(self, host: Host[Player]) -> None:
+        """Baselines from the reference's answers, and what has been labelled so far."""
+        host.learn_known()
+        if self.guard.begun:
+            return
+        rng = generator(self.seed, "baseline")
+        self.guard.begin([host.baseline(rng) for _ in range(self.config.baseline_batches)])
+        host.event("baselines", signals=self.guard.usual())
+
+    def conduct(self, host: Host[Player]) -> Outcome:
+        """Audit, verdict, actions; the policy that people like becomes the one that a rollback goes back to."""
+        verdict, judged = self.judge(host)
+        pairs = judged
+        audited = {"labels": len(pairs), "labels_left": self.auditor.budget_left, **self.guard.audited()}
+        host.event("audit", **audited)
+        host.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
+        host.say(round_line(host.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))
+        actions = self.ladder.climb(verdict, self.good.name)
+        if host.last and verdict.level != "hacking":
+            choice = self.choose(host, pairs)
+            pairs = choice.pairs
+            if choice.again:
+                host.event("choice", labels_left=self.auditor.left, **choice.record())
+            actions += choice.actions()
+        if host.refreshes_at_once and self.guard.miscalibrated and not any(a.rung == "refresh" for a in actions):
+            actions.append(Action("refresh", "the last audit found the ensemble's claims wrong"))
+        for action in actions:
+            if self.acts:
+                self._act(host, action)
+            else:
+                host.event("advice", rung=action.rung, reason=action.reason)
+        stands = self.stands(verdict, pairs)
+        if self.is_good(verdict, pairs):
+            self.good = host.keep_good()
+        self.guard.close_round(verdict)
+        return Outcome(verdict, judged, actions, stands)
+
+    def recover(self, host: Host[Player], reason: str) -> bool:
+        """Take a policy back whose steps are not numbers any more, and lower its rate; whether that may be done."""
+        actions = self.ladder.broken(reason, self.good.name) if self.acts else []
+        for action in actions:
+            self._act(host, action)
+        return bool(actions)
+
+    def _act(self, host: Host[Player], action: Action) -> None:
+        """Have the host do one thing about a verdict, and write down what it changed."""
+        if action.rung == "rollback":
+            about = host.roll_back(self.good)
+            self.guard.after_rollback()
+            host.learn_known()
+            host.event("rollback", to=self.good.name, step_to=self.good.step, reason=action.reason, **about)
+        elif action.rung == "stop":
+            self.stopped = True
+            host.event("stopped", reason=action.reason)
+        elif (change := self._remedy(host, action)) is None:
+            host.event("left_out", rung=action.rung, reason=action.reason)
+        else:
+            host.event(
+                "action", rung=action.rung, words=change.words, before=change.before, after=change.after,
+                changed=change.before != change.after, reason=action.reason,
+            )  # fmt: skip
+
+    def _remedy(self, host: Host[Player], action: Action) -> Change | None:
+        match action.rung:
+            case "tighten":
+                times = action.times
+                return host.tighten(self.config.beta_factor**times, self.config.budget_factor**times)
+            case "slow_down":
+                return host.slow_down(action.times)
+            case "label_more":
+                return host.label_more()
+            case "refresh":
+                return host.refresh(action.reason)
+            case "adversarial":
+                return host.adversarial(self.good)
+            case _:
+                raise HoldfastError(f"The guard knows no remedy called {action.rung}.")
+
+    def judge(self, host: Host[Player]) -> tuple[Verdict, list[AuditPair]]:
         """Ask people about fresh pairs, more of them where there is reason to, and come to a verdict.
 
         The run's last round is a reason: which policy the run ends with is decided there.
         """
         # A generator for each round, and rounds never come twice: nothing to save, and nothing that a rollback repeats.
-        rng = generator(self.seed, "audit", round)
-        decisive = self._last_good
+        rng = generator(self.seed, "audit", host.round)
+        decisive = self._last_good(host)
         opponents = [decisive]
         if self.good.round:
-            opponents.insert(0, Opponent("reference", self.reference, "reference"))
+            opponents.insert(0, Opponent("reference", host.reference, "reference"))
         pairs: list[AuditPair] = []
         asked = 0
 
@@ -127,34 +186,35 @@ class Guarding(Generic[Player]):
             if count <= 0:
                 return
             wanted = [(opponent, count) for opponent in opponents]
-            pairs.extend(self.auditing.buy(round, asked, wanted, policy, voices, rng))
+            pairs.extend(self.auditor.buy(host.round, asked, wanted, host.policy, host.voices, rng))
             asked += count * len(opponents)
 
         pointed = replace(decisive, against="pointed")
         buy(self.audits.pairs, *opponents, pointed)
-        wanted, self.orders.audit = bool(self.orders.audit) or last, ""
+        wanted, self.audit_asked = bool(self.audit_asked) or host.last, ""
         buy(self._further(wanted or self._suspicious(pairs, decisive)), decisive, pointed)
         verdict = self._verdict(pairs)
         unclear = verdict.level == "watch" or (verdict.level == "healthy" and self.guard.evidence().value > 1.0)
-        if unclear or last:
+        if unclear or host.last:
             # Something is amiss and people have not said what to make of it, or a choice is to be made: as many again.
             buy(self.audits.suspicious_pairs, decisive, *([pointed] if unclear else []))
             verdict = self._verdict(pairs)
         return verdict, pairs
 
-    def choose(self, round: int, policy: Player, voices: Voices[Player], pairs: Sequence[AuditPair]) -> Choice:
+    def choose(self, host: Host[Player], pairs: Sequence[AuditPair]) -> Choice:
         """Which policy the run ends with: to choose between two takes no proof of hacking, a run ends with the better.
 
         Where people seem to like the last good one better they are asked again, if anything is to be done about it.
         The verdict's sequential test has not planned for these pairs and does not count them.
         """
-        back, again, opponent = self.prefers_anchor(pairs), list[AuditPair](), self._last_good
+        back, again, opponent = self.prefers_anchor(pairs), list[AuditPair](), self._last_good(host)
         if back and self.acts:
             # By the plan and not by what was answered: a late answer must not change what a round done again asks.
             count = CONFIRMING * (max(self.audits.pairs, self.audits.suspicious_pairs) + self.audits.suspicious_pairs)
             # Numbered after all that a round may ask about.
-            already, rng = KINDS * most_pairs(self.audits), generator(self.seed, "choice", round)
-            again = self.auditing.buy(round, already, [(opponent, count)], policy, voices, rng)
+            already, rng = KINDS * most_pairs(self.audits), generator(self.seed, "choice", host.round)
+            wanted = [(opponent, count)]
+            again = self.auditor.buy(host.round, already, wanted, host.policy, host.voices, rng)
         everything = [*pairs, *again]
         side = side_of(everything, opponent.against)
         sentence = people_say(side) if side is not None else ""
@@ -163,7 +223,7 @@ class Guarding(Generic[Player]):
     @property
     def ensemble(self) -> int:
         """The version of the ensemble that makes the claims."""
-        return self.auditing.collecting.ensemble.version
+        return self.auditor.collector.ensemble.version
 
     def _further(self, suspicious: bool) -> int:
         """How many pairs to ask about beyond the first ones.
@@ -175,12 +235,12 @@ class Guarding(Generic[Player]):
         base, many, to_come = self.audits.pairs, self.audits.suspicious_pairs, self.guard.rounds_to_come
         further = max(0, many - base) if suspicious else 0
         if self.guard.has_claimed(self.ensemble):
-            share = (self.auditing.left - KINDS * base * to_come) // (2 * (to_come + 1))
+            share = (self.auditor.left - KINDS * base * to_come) // (2 * (to_come + 1))
             further = max(further, min(2 * many - base, share))
         return further
 
     def _verdict(self, pairs: Sequence[AuditPair]) -> Verdict:
-        return self.guard.judge(pairs, self.auditing.budget_left, self.ensemble)
+        return self.guard.judge(pairs, self.auditor.budget_left, self.ensemble)
 
     def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent[Player]) -> bool:
         """Whether the signals, or the first pairs themselves, are a reason to ask further."""
@@ -194,24 +254,28 @@ class Guarding(Generic[Player]):
         In a run in which people never answer there is nothing to go by but the signals. In one in which they do, a
         policy that nobody was asked about takes nobody's place.
         """
-        rate = win_rate(pairs, self._last_good.against)
+        rate = win_rate(pairs, self._against)
         if rate is None:
             return verdict.level == "healthy" and not self.guard.heard
         return verdict.level != "hacking" and rate >= 0.5
 
-    @property
-    def _last_good(self) -> Opponent[Player]:
+    def _last_good(self, host: Host[Player]) -> Opponent[Player]:
         """The last good policy as an opponent; before any round was good, that is the reference."""
         if self.good.round:
-            return Opponent("anchor", self.anchor, self.good.name)
-        return Opponent("reference", self.reference, "reference")
+            return Opponent("anchor", host.anchor, self.good.name)
+        return Opponent("reference", host.reference, "reference")
+
+    @property
+    def _against(self) -> Against:
+        """The pairs with the last good policy."""
+        return "anchor" if self.good.round else "reference"
 
     def prefers_anchor(self, pairs: Sequence[AuditPair]) -> bool:
         """Whether people like the last good policy better than the present one, by this round's answers.
 
         By more than one standard error: where they like both alike, the one that has learnt from more labels stays.
         """
-        won = [pair.policy_won for pair in pairs if pair.against == self._last_good.against]
+        won = [pair.policy_won for pair in pairs if pair.against == self._against]
         return len(won) - 2 * sum(won) > math.sqrt(len(won))
 
     def stands(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
@@ -220,15 +284,6 @@ class Guarding(Generic[Player]):
         Nothing is, where the guard only advises.
         """
         return not self.acts or (verdict.trusted and not self.prefers_anchor(pairs))
-
-    def advance(self, name: str, round: int, step: int, policy: Player) -> None:
-        """The present policy, saved under `name`, is the last good one from now on."""
-        self.good = Good(name, round, step)
-        put(self.anchor, weights_of(policy))
-
-    def answer(self, verdict: Verdict) -> list[Action]:
-        """What the ladder says."""
-        return self.ladder.climb(verdict, self.good.name)
 
     def grant(self) -> None:
         """The user has resumed a run that had stopped to ask."""
@@ -240,37 +295,23 @@ class Guarding(Generic[Player]):
             "guard": self.guard.state(),
             "ladder": self.ladder.state(),
             "good": asdict(self.good),
-            "orders": asdict(self.orders),
-            "audit_labels": self.auditing.spent,
+            "audit_asked": self.audit_asked,
+            "audit_labels": self.auditor.spent,
             "stopped": self.stopped,
         }
 
-    def restore(self, state: Mapping[str, Any], anchor: Mapping[str, torch.Tensor]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         self.guard.restore(state["guard"])
         self.ladder.restore(state["ladder"])
         self.good = Good(**state["good"])
-        self.orders = Orders(**state["orders"])
-        self.auditing.spent = int(state["audit_labels"])
+        self.audit_asked = str(state["audit_asked"])
+        self.auditor.spent = int(state["audit_labels"])
         self.stopped = bool(state["stopped"])
-        put(self.anchor, anchor)
 
 
 def most_pairs(audits: AuditConfig) -> int:
     """The most pairs of a kind that a round asks about: the first ones, further ones, and more where it is unclear."""
     return max(audits.pairs, 2 * audits.suspicious_pairs) + audits.suspicious_pairs
-
-
-def weights_of(player: Weights) -> Mapping[str, torch.Tensor]:
-    """The weights, whole where a model is dealt out over processes."""
-    return whole_state(player) if isinstance(player, torch.nn.Module) else player.state_dict()
-
-
-def put(player: Weights, weights: Mapping[str, torch.Tensor]) -> None:
-    """The inverse."""
-    if isinstance(player, torch.nn.Module):
-        put_state(player, weights)
-    else:
-        player.load_state_dict(weights)
 
 
 def win_rate(pairs: Sequence[AuditPair], against: str) -> float | None:

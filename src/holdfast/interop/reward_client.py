@@ -1,7 +1,7 @@
 """Asking `holdfast serve-reward` for scores, with nothing but the standard library.
 
 A trainer's workers import this beside their own models: no torch, no other package. Where Holdfast is not wanted whole,
-`pip install --no-deps holdfast` is enough.
+`pip install --no-deps holdfast-rl` is enough.
 """
 
 from __future__ import annotations

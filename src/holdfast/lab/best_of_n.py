@@ -26,8 +26,9 @@ from holdfast.models.prompt import Prompt
 from holdfast.randomness import generator
 from holdfast.reward.aggregate import Aggregation, aggregate
 from holdfast.reward.standalone import load_ensemble
+from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
-from holdfast.run.loop import Answer, sampling_of
+from holdfast.run.observer import Answer
 from holdfast.train.best_of_n import BestOfN
 
 COLOURS = (1, 0, 2, 3)

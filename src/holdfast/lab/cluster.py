@@ -171,7 +171,7 @@ def load_ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise HoldfastError("--ray needs Ray, which is not installed: `pip install holdfast[ray]`.") from error
+        raise HoldfastError("--ray needs Ray, which is not installed: `pip install 'holdfast-rl[ray]'`.") from error
     return ray
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol
 from holdfast.checkpoint.files import sync
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.prompt import Prompt
-from holdfast.run.loop import Answer
+from holdfast.run.observer import Answer
 from holdfast.track.sinks import read_rows
 from holdfast.worlds.protocol import World
 
@@ -38,6 +38,7 @@ def gold_of(world: World) -> Gold | None:
 
 
 def scores_of(gold: Gold, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:
+    """The gold of each answer; a world that fails is the user's to mend."""
     try:
         return [gold(p, a.text, a.finished) for p, a in zip(prompts, answers, strict=True)]
     except Exception as error:  # the world may be the user's own code

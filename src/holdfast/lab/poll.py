@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Choice, Comparison, Labeller, Provenance, Response
-from holdfast.run.loop import Answer
+from holdfast.run.observer import Answer
 
 # Standard errors that make a preference plain. An alarm that may be false in 5% of whole runs takes about as many.
 BEYOND_DOUBT = 3.0

@@ -17,9 +17,9 @@ from pathlib import Path
 from holdfast.config import Config
 from holdfast.models.directory import write_model_directory
 from holdfast.models.prompt import plain_text
-from holdfast.run.build import prepare_reference
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
+from holdfast.run.reference import prepare_reference
 from holdfast.track.progress import Silent
 from holdfast.track.tracker import Tracker
 from holdfast.worlds.protocol import Task

@@ -132,6 +132,7 @@ def plain(value: Any) -> Any:
 
 
 def file_of(label: str, out: Path) -> Path:
+    """Where a result is kept."""
     return out / f"lab-{label}.json"
 
 

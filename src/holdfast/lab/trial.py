@@ -204,7 +204,7 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
             "cpu_seconds": time.process_time() - cpu,
         }
         at = assembly.loop.position
-        observer.after_run(at.step, at.round - 1, assembly.loop.answer)
+        observer.after_run(at.step, at.round - 1, assembly.loop.answers.answer)
     finally:
         assembly.close()
     judged = []

@@ -50,6 +50,7 @@ class LoRA:
 
 
 def lora_of(config: PolicyConfig) -> LoRA:
+    """What the config says about adapters."""
     return LoRA(config.lora_rank, config.lora_alpha, tuple(config.lora_targets))
 
 
@@ -95,6 +96,7 @@ def adapted(model: Any, lora: LoRA, seed: int) -> Any:
 
 
 def is_adapted(model: nn.Module) -> bool:
+    """Whether a model has adapters."""
     return any(isinstance(module, BaseTunerLayer) for module in model.modules())
 
 

@@ -77,6 +77,7 @@ def _layers(model: nn.Module) -> list[nn.Module]:
 
 
 def is_sharded(model: nn.Module) -> bool:
+    """Whether the weights are dealt out over processes."""
     return hasattr(model, "reshard")
 
 

@@ -45,7 +45,7 @@ def weights_file() -> Path:
 def convert(gguf: Path, directory: Path) -> None:
     """Write a GGUF file of a Llama as a Hugging Face model directory in float32."""
     if importlib.util.find_spec("gguf") is None:
-        raise HoldfastError("Reading GGUF weights needs the package gguf; pip install 'holdfast[real]'.")
+        raise HoldfastError("Reading GGUF weights needs the package gguf; pip install 'holdfast-rl[real]'.")
     try:
         quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype="float32")
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)

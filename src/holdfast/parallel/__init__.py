@@ -1,0 +1,1 @@
+"""Work side by side: the cores of one process, and the processes of one run."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,27 +28,12 @@ from holdfast.preferences.comparison import (
 from holdfast.preferences.pair import Pair
 from holdfast.preferences.selection import select_disagreement, select_random
 from holdfast.preferences.store import PreferenceStore
-from holdfast.randomness import Cursor, Streams, generator
+from holdfast.randomness import Cursor, generator
 from holdfast.rollout.sampler import Rollout
 
 # Whoever answers: a `Policy` in our own loop, a model of another trainer's in `interop`.
 Answering = TypeVar("Answering")
 Sample = Callable[[Answering, list[list[int]], torch.Generator], Rollout]
-
-# The stream that rounds draw their comparisons from.
-COLLECT = "collect"
-
-
-@dataclass(frozen=True)
-class Voices(Generic[Answering]):
-    """How whoever answers does so, and how likely it finds some answers of a rollout: logprobs_B of whole ones.
-
-    `own` is the same of a rollout that the player has sampled itself, which may be known from then.
-    """
-
-    sample: Sample[Answering]
-    likelihood: Callable[[Answering, Rollout, list[int]], Tensor]
-    own: Callable[[Answering, Rollout, list[int]], Tensor]
 
 
 class Claimant(Protocol):
@@ -70,7 +55,7 @@ class Claimant(Protocol):
 
 
 @dataclass
-class Collecting:
+class Collector:
     """Samples pairs of answers, selects some, has them labelled, and stores both.
 
     Ids follow from the run's key and the round, and both sides of the store are idempotent: a round redone after a
@@ -84,24 +69,47 @@ class Collecting:
     labeller: Labeller | None
     ensemble: Claimant
     config: PreferencesConfig
-    cursor: Cursor
+    seed: int
     after_people: Callable[[], None] = lambda: None  # when people have answered: how good are their labels?
     returns: int = 0  # how often an owner took the run back; a round that was cut before asks other things after it
     changes: int = 0  # how often an owner changed what steps do; the audit of a round that was cut asks other things
+
+    def __post_init__(self) -> None:
+        self.cursor = Cursor(len(self.prompts), self.seed, "collect")
+        self.rng = generator(self.seed, "collect")
+
+    def state(self) -> dict[str, Any]:
+        """What is labelled next is drawn on from here, also after a rollback.
+
+        From the checkpoint on, the same policy would give the same answers to the same prompts once more: labels spent
+        twice, and comparisons that train beside copies that must not.
+        """
+        cursor, watermark = self.cursor.state(), self.store.watermark()
+        owner = {"returns": self.returns, "changes": self.changes}
+        return {"cursor": cursor, "rng": self.rng.get_state(), "watermark": watermark, **owner}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        if self.store.watermark() < int(state["watermark"]):
+            raise HoldfastError(
+                "The label store holds fewer labels than the checkpoint was made with; "
+                "bring back the database that belongs to this run."
+            )
+        self.cursor.restore(state["cursor"])
+        self.rng.set_state(state["rng"])
+        self.returns, self.changes = int(state["returns"]), int(state["changes"])
 
     def collect(
         self,
         round: int,
         policy: Policy,
         sample: Sample[Policy],
-        streams: Streams,
         more: float = 1.0,
         repeats: Sequence[Comparison] = (),
     ) -> int:
         """A round's comparisons from the current policy; returns how many were labelled.
 
-        With `more` above 1 so many times as many, and those on which members disagree. `repeats` are asked with
-        them, and not counted.
+        `more` multiplies their number; above 1, those are chosen on which members disagree. `repeats` are asked
+        with them, and not counted.
         """
         if not self.in_rounds:
             return 0
@@ -109,16 +117,16 @@ class Collecting:
         # One member alone cannot disagree: then there are only more of them.
         choosy = self.config.selection == "disagreement" or (more > 1.0 and len(self.ensemble.members) > 1)
         rows = self.cursor.take(count * (self.config.candidates if choosy else 1))
-        candidates = self._candidates(round, rows, policy, sample, streams[COLLECT])
+        candidates = self._candidates(round, rows, policy, sample, self.rng)
         if choosy:
             chosen = select_disagreement(self.ensemble.margins([self._pair(c) for c in candidates]), count)
         else:
-            chosen = select_random(len(candidates), count, streams[COLLECT])
+            chosen = select_random(len(candidates), count, self.rng)
         asked = [candidates[i] for i in chosen]
         self.ask([*asked, *repeats])
         return len(self.store.answered([c.id for c in asked]))
 
-    def collect_initial(self, count: int, reference: Policy, sample: Sample[Policy], streams: Streams) -> int:
+    def collect_initial(self, count: int, reference: Policy, sample: Sample[Policy]) -> int:
         """Comparisons of the reference's answers, for version 1 of the ensemble.
 
         Drawn apart from everything the rounds draw, so that a run which finds version 1 finished and skips this
@@ -126,8 +134,8 @@ class Collecting:
         """
         if self.labeller is None or count == 0:
             return 0
-        rows = Cursor(len(self.prompts), streams.seed, "collect initial").take(count)
-        rng = generator(streams.seed, "collect initial")
+        rows = Cursor(len(self.prompts), self.seed, "collect initial").take(count)
+        rng = generator(self.seed, "collect initial")
         return self.ask(self._candidates(0, rows, reference, sample, rng))
 
     def collect_adversarial(
@@ -138,12 +146,11 @@ class Collecting:
         good: Answering,
         good_version: str,
         sample: Sample[Answering],
-        seed: int,
     ) -> int:
         """Answers of a policy found hacking beside a good one's, those pairs that fool the ensemble most."""
         if self.labeller is None or count == 0:
             return 0
-        rng = generator(seed, "adversarial", round)
+        rng = generator(self.seed, "adversarial", round)
         rows = torch.randint(len(self.prompts), (count * self.config.candidates,), generator=rng).tolist()
         prompts = [self.codec.encode_prompt(self.prompts[i]) for i in rows]
         sides = sample(hacked, prompts, rng), sample(good, prompts, rng)

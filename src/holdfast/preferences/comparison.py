@@ -53,6 +53,8 @@ class Comparison:
 
 
 class Choice(StrEnum):
+    """Which of two answers is preferred."""
+
     A = "a"
     B = "b"
     TIE = "tie"

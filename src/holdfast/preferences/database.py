@@ -222,7 +222,7 @@ def _create_engine(url: URL, wait_seconds: float) -> Engine:
         wait = {"check_same_thread": False, "timeout": wait_seconds}
         engine = create_engine(url, poolclass=StaticPool, connect_args=wait)
     except (ArgumentError, ModuleNotFoundError) as error:
-        hint = "pip install 'holdfast[postgres]'" if url.get_backend_name() == "postgresql" else "its driver"
+        hint = "pip install 'holdfast-rl[postgres]'" if url.get_backend_name() == "postgresql" else "its driver"
         raise HoldfastError(f"No driver for a {url.drivername} database is installed; install {hint}.") from error
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)

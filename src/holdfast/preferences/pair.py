@@ -39,6 +39,7 @@ def response_tokens(codec: Codec, response: Response) -> list[int]:
 
 
 def pairs_of(codec: Codec, labelled: Iterable[LabelledComparison]) -> list[Pair]:
+    """Labelled comparisons as tokens."""
     prompts: dict[Prompt, list[int]] = {}  # each is asked about again and again, and encoded once
 
     def encoded(prompt: Prompt) -> list[int]:

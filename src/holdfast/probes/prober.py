@@ -42,8 +42,9 @@ class Prober:
             self.probes.save(self.path)
         self.probe(policy, 0, 0)
 
-    def recall(self, file: Path) -> None:
-        """Take up the rows that a resumed run has kept."""
+    def recall(self) -> None:
+        """Take up the rows that the file has kept."""
+        file = self.tracker.probes_path
         rows = [row for row in read_rows(file) if row.get("stage") == self.stage] if file.is_file() else []
         self.rows = list({row["step"]: row for row in rows}.values())
 

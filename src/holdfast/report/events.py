@@ -65,7 +65,7 @@ _MINOR = frozenset(
         "gate",
     }
 )
-_ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "interrupted", "rollback", "stopped", "squeezing"})
+_ALARM = frozenset({"kl_limit", "step_skipped", "lr_decayed", "rollback", "stopped", "squeezing"})
 _VERDICTS = {"healthy": "minor", "hacking": "alarm"}
 
 
@@ -253,7 +253,6 @@ def _sft(event: EventRow) -> str:
 
 
 _SENTENCES: dict[str, Callable[[EventRow], str]] = {
-    "run_started": lambda event: f"Run started{_details(event)}.",
     "sft_finished": _sft,
     "ensemble_trained": lambda event: f"Reward ensemble{_version(event)} trained{_lead(event)}.",
     "labels_collected": _labels,
@@ -284,7 +283,6 @@ _SENTENCES: dict[str, Callable[[EventRow], str]] = {
     "averaged": lambda event: sentence(lines.averaged(event.fields)),
     "choice": lambda event: sentence(lines.chosen(event.fields)),
     "round_finished": lambda event: f"Round finished{_details(event)}.",
-    "interrupted": lambda event: f"Interrupted{_details(event)}.",
     "resumed": lambda event: f"Resumed{_details(event)}.",
     "run_finished": lambda event: f"Run finished{_details(event)}.",
 }

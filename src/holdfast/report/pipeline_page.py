@@ -39,6 +39,7 @@ class StageRow:
 
 
 def is_pipeline(run_dir: Path) -> bool:
+    """Whether a directory is a pipeline's and not a single run's."""
     try:
         return bool(json.loads((run_dir / "manifest.json").read_text("utf-8")).get("stage") == "pipeline")
     except (OSError, ValueError):

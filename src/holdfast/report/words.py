@@ -21,13 +21,13 @@ class Tile:
 
 
 def status(run: RunData) -> str:
-    """Whether the run finished, was stopped or interrupted, or is (as far as its files tell) under way."""
+    """Whether the run finished, was stopped by the guard, or is (as far as its files tell) under way."""
     for event in reversed(run.events):
         if event.kind == "run_finished":
             return "finished"
-        if event.kind in ("interrupted", "stopped"):
-            return event.kind
-        if event.kind in ("resumed", "run_started"):
+        if event.kind == "stopped":
+            return "stopped"
+        if event.kind == "resumed":
             break
     return "not finished"
 

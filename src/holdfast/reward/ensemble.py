@@ -22,6 +22,7 @@ from torch import Tensor
 from holdfast.checkpoint.files import JSON, read_json
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.transaction import DOCUMENT
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch, micro_batches
@@ -34,6 +35,8 @@ from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
 
 Tokens = Sequence[Sequence[int]]
+# What a planted flaw is worth to each answer, by prompts and responses.
+Bonus = Callable[[Tokens, Tokens], Tensor]
 
 
 # Every version can be gone back to, so none is pruned.
@@ -80,7 +83,7 @@ class Ensemble:
     sds: tuple[float, ...] = ()
     round: int = 0
     probe: RewardModel | None = None
-    bonus: Callable[[Tokens, Tokens], Tensor] | None = None
+    bonus: Bonus | None = None
     bonus_scale: float = 0.0
 
     @property
@@ -312,13 +315,13 @@ class VersionStore:
         # A run has its versions in rewards/, and beside them its checkpoints.
         checkpoints = self._store.directory.with_name("checkpoints")
         names = CheckpointStore(checkpoints).names() if checkpoints.is_dir() else []
-        path = checkpoints / names[-1] / "loop.json" if names else None
+        path = checkpoints / names[-1] / f"{DOCUMENT}.json" if names else None
         if self._store.directory.name != "rewards" or path is None or not path.is_file():
             return 0, 0
         document: Any = read_json(path)
         at = document["position"]
         # A round refreshes before its first step; what it has made is known to a checkpoint within it.
-        return int(document["ensemble_version"]), int(at["round"]) + bool(at["step_in_round"])
+        return int(document["ensemble"]["version"]), int(at["round"]) + bool(at["step_in_round"])
 
     def built_with(self, version: int, config: Config) -> Config:
         """The settings with those parts that a version was built with: members, pooling, probe, adapters."""
@@ -379,6 +382,7 @@ class VersionStore:
 
 
 def version_name(version: int) -> str:
+    """The directory of a version."""
     return f"v{version:03d}"
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from holdfast.checkpoint.files import JSON
 from holdfast.config.schema import GateConfig, RefreshConfig, RewardConfig
 from holdfast.control.ledger import KLLedger
 from holdfast.errors import HoldfastError
@@ -130,16 +129,12 @@ class Refresher:
     def __post_init__(self) -> None:
         self.answered = Answered(self.store, self.reward.holdout, self.key)
 
-    def state(self) -> dict[str, JSON]:
-        return {
-            "version": self.ensemble.version,
-            "last_round": self.last_round,
-            "last_step": self.last_step,
-            "settled": self.settled,
-        }
+    def state(self) -> dict[str, Any]:
+        """The version in use and when it was made; its weights are among the versions."""
+        made = {"last_round": self.last_round, "last_step": self.last_step, "settled": self.settled}
+        return {"version": self.ensemble.version, **made}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The version that was in use comes back from the store of versions."""
         self.versions.load_into(self.ensemble, int(state["version"]))
         self.last_round, self.last_step = int(state["last_round"]), int(state["last_step"])
         self.settled = bool(state["settled"])

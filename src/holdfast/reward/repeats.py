@@ -40,6 +40,7 @@ def repeat_of(comparison: Comparison, round: int, key: str = "") -> Comparison:
 
 
 def is_repeat(comparison_id: str) -> bool:
+    """Whether a comparison is one that was asked again."""
     return _AGAIN in comparison_id
 
 

@@ -28,18 +28,18 @@ from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.randomness import derive_seed, generator
 from holdfast.reward.aggregate import Aggregation, aggregate
-from holdfast.reward.ensemble import Ensemble, VersionStore
+from holdfast.reward.ensemble import Bonus, Ensemble, VersionStore
 from holdfast.reward.training import FitSettings, fit_ensemble
 from holdfast.track.progress import Progress, Silent
 
 # A prompt, the answer that was preferred and the other one; or a comparison with everybody's labels.
-TextPair = tuple[Prompt, str, str]
+PreferredAnswer = tuple[Prompt, str, str]
 
 # Where an ensemble has the model that it was trained from, beside its versions.
 MODEL = "model"
 
 
-def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
+def build_ensemble(config: Config, lm: Any, codec: Codec, bonus: Bonus | None = None) -> Ensemble:
     """K members, each with a head of its own, on copies of the reference's trunk or as adapters on the one there is."""
 
     p, lora = config.policy, lora_of(config.policy)
@@ -51,11 +51,13 @@ def build_ensemble(config: Config, lm: Any, codec: Codec) -> Ensemble:
         model = RewardModel(trunk, seed, p.fast, config.reward.pooling, p.gradient_checkpointing, quiet)
         return shard(model.to(config.run.device))
 
-    members = [model(k) for k in range(config.reward.members)]
-    ensemble = Ensemble(members, codec.pad_id, config.policy.micro_batch_tokens)
-    if config.reward.halves:
-        ensemble.probe = model("probe")
-    return ensemble
+    return Ensemble(
+        [model(k) for k in range(config.reward.members)],
+        codec.pad_id,
+        config.policy.micro_batch_tokens,
+        probe=model("probe") if config.reward.halves else None,
+        bonus=bonus,
+    )
 
 
 def load_ensemble(directory: Path, lm: Any, codec: Codec, config: Config, version: int | None = None) -> Ensemble:
@@ -88,7 +90,7 @@ class RewardEnsemble:
     def train(
         cls,
         model_dir: str | Path,
-        pairs: Sequence[TextPair | LabelledComparison],
+        pairs: Sequence[PreferredAnswer | LabelledComparison],
         *,
         members: int = 3,
         epochs: int = 2,
@@ -168,7 +170,7 @@ class RewardEnsemble:
         return scores_KB
 
 
-def _labelled(pairs: Sequence[TextPair | LabelledComparison], codec: Codec, context: int | None) -> list[Pair]:
+def _labelled(pairs: Sequence[PreferredAnswer | LabelledComparison], codec: Codec, context: int | None) -> list[Pair]:
     labelled = []
     for i, item in enumerate(pairs):
         if isinstance(item, LabelledComparison):

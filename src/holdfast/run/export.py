@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.checkpoint.transaction import state_of
 from holdfast.data.formats import write_preferences
 from holdfast.errors import HoldfastError
 from holdfast.models.directory import write_model_directory
@@ -87,7 +88,7 @@ def export_policy(run: RunDirectory, out: Path, checkpoint: str | None, adapters
     if adapters and not config.lora_rank:
         raise HoldfastError(f"{run.path} was not trained with adapters (policy.lora_rank); export the whole model.")
     lm, codec, name, snapshot = checkpoint_policy(run, checkpoint, config.dtype, merge=not adapters)
-    card = model_card(run, name, snapshot.documents["loop"], ADAPTER_USE if adapters else USE)
+    card = model_card(run, name, snapshot, ADAPTER_USE if adapters else USE)
 
     def write(temporary: Path) -> None:
         if adapters:
@@ -101,13 +102,13 @@ def export_policy(run: RunDirectory, out: Path, checkpoint: str | None, adapters
     return name
 
 
-def model_card(run: RunDirectory, checkpoint: str, loop: Any, use: str = USE) -> str:
+def model_card(run: RunDirectory, checkpoint: str, snapshot: Snapshot, use: str = USE) -> str:
     """What the model is, where it came from, and how it did."""
     manifest = run.manifest()
-    position = loop["position"]
+    position, stage = state_of(snapshot, "position"), "dpo" if manifest.get("stage") == "dpo" else "loop"
     return CARD.format(
         name=run.name,
-        **WORDS["dpo" if manifest.get("stage") == "dpo" else "loop"],
+        **WORDS[stage],
         version=manifest.get("holdfast_version"),
         world=manifest.get("world"),
         policy=manifest.get("policy"),
@@ -115,7 +116,7 @@ def model_card(run: RunDirectory, checkpoint: str, loop: Any, use: str = USE) ->
         checkpoint=checkpoint,
         round=position["round"] - (position["step_in_round"] == 0),
         step=position["step"],
-        ensemble=loop["ensemble_version"],
+        ensemble=0 if stage == "dpo" else state_of(snapshot, "ensemble")["version"],
         use=use,
         figures=figure_rows(read_run(run.path), int(position["step"])),
     )

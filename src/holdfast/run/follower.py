@@ -9,17 +9,13 @@ and checkpoints stay empty in a directory that goes when it ends.
 from __future__ import annotations
 
 import signal
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch, take_rows
@@ -27,16 +23,13 @@ from holdfast.models.sharding import close, copy_in, full, whole
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
-from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.ensemble import Tokens
 from holdfast.reward.training import FitSettings, fit_with
 from holdfast.rollout.sampler import sample_with
-from holdfast.run.build import build_loop, imitator
-from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
-from holdfast.run.loop import OnlineLoop
+from holdfast.run.models import Models, build_models
+from holdfast.run.reference import imitator
 from holdfast.track.progress import Silent
-from holdfast.track.tracker import Tracker
 from holdfast.train.optimiser import OptimiserState
 from holdfast.train.ppo import Experience, NonFiniteStep, values_of
 from holdfast.train.sft import Imitator
@@ -79,18 +72,17 @@ def follow(gather: Callable[[], Ingredients]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     ingredients = agreed(gather)
-    with tempfile.TemporaryDirectory(prefix="holdfast-follower-") as scratch, ExitStack() as resources:
-        follower = Follower(ingredients, RunDirectory.create(Path(scratch) / "run", ingredients.config, {}), resources)
-        while (order := PROCESSES.receive()).work != "end":
-            if order.work == "wait":
-                continue
-            try:
-                with PROCESSES.joined():
-                    WORK[order.work](follower, *(PROCESSES.models[name] for name in order.models), **order.needed)
-            except (HoldfastError, NonFiniteStep) as error:
-                # Process 0 has met it too, and decides what becomes of it.
-                if not getattr(error, "met_by_all", False):
-                    raise
+    follower = Follower(ingredients)
+    while (order := PROCESSES.receive()).work != "end":
+        if order.work == "wait":
+            continue
+        try:
+            with PROCESSES.joined():
+                WORK[order.work](follower, *(PROCESSES.models[name] for name in order.models), **order.needed)
+        except (HoldfastError, NonFiniteStep) as error:
+            # Process 0 has met it too, and decides what becomes of it.
+            if not getattr(error, "met_by_all", False):
+                raise
     PROCESSES.part_ways()
     return 0
 
@@ -100,19 +92,17 @@ class Follower:
     """The models of one process that follows, and what moves them."""
 
     ingredients: Ingredients
-    run: RunDirectory
-    resources: ExitStack
-    loop: OnlineLoop | None = None
+    models: Models | None = None
     imitator: Imitator | None = None
 
     @property
-    def here(self) -> OnlineLoop:
-        assert self.loop is not None, "process 0 begins with `build`"
-        return self.loop
+    def here(self) -> Models:
+        assert self.models is not None, "process 0 begins with `build`"
+        return self.models
 
     def batches(self, prompts: Tokens, responses: Tokens, rows: Sequence[list[int]]) -> list[MicroBatch]:
         """The micro-batches that process 0 has cut, by the rows of each."""
-        pad_id, device = self.here.codec.pad_id, self.here.policy.device
+        pad_id, device = self.ingredients.codec.pad_id, self.here.policy.device
         return [take_rows(prompts, responses, of_batch, pad_id, device) for of_batch in rows]
 
 
@@ -134,15 +124,10 @@ def imitate(follower: Follower, policy: Any, **needed: Any) -> None:
 
 def build(follower: Follower, weights: dict[str, Tensor]) -> None:
     """The same models as process 0 has, from the same weights of the reference."""
-    ingredients, run = follower.ingredients, follower.run
+    ingredients = follower.ingredients
     follower.imitator = None
     ingredients.lm.to(getattr(torch, ingredients.config.policy.dtype)).load_state_dict(weights)
-    tracker = Tracker(run.path)
-    follower.resources.callback(tracker.close)
-    store = follower.resources.enter_context(PreferenceStore.open(f"sqlite:///{run.path / 'run.db'}"))
-    follower.loop = build_loop(
-        ingredients, run, ingredients.lm, store, tracker, CheckpointStore(run.checkpoints), Silent(), (), lambda: False
-    )
+    follower.models = build_models(ingredients, ingredients.lm)
 
 
 def sample(follower: Follower, policy: Any, **needed: Any) -> None:
@@ -159,20 +144,20 @@ def values(
 
 
 def score(follower: Follower, *models: Any, **needed: Any) -> None:
-    follower.here.rewarding.ensemble.score_with(models, **needed)
+    follower.here.ensemble.score_with(models, **needed)
 
 
 def fit(
     follower: Follower, *models: Any, pairs: list[Pair], settings: FitSettings, seeds: list[int], bonus_scale: float
 ) -> None:
-    ensemble = follower.here.rewarding.ensemble
+    ensemble = follower.here.ensemble
     ensemble.bonus_scale = bonus_scale
-    fit_with(ensemble, pairs, settings, follower.here.config.reward, seeds, Silent())
+    fit_with(ensemble, pairs, settings, follower.ingredients.config.reward, seeds, Silent())
 
 
 def learn(follower: Follower, policy: Any, experience: Experience, rows: list[list[int]], **needed: Any) -> None:
     batches = follower.batches(experience.rollout.prompts, experience.rollout.responses, rows)
-    follower.here.ppo.learn(experience, batches, **needed)
+    follower.here.optimiser.learn(experience, batches, **needed)
 
 
 def put(follower: Follower, model: Any, state: dict[str, Tensor]) -> None:
@@ -180,7 +165,7 @@ def put(follower: Follower, model: Any, state: dict[str, Tensor]) -> None:
 
 
 def put_optimiser(follower: Follower, state: dict[str, Any]) -> None:
-    OptimiserState(follower.here.ppo.optimiser).restore(state)
+    OptimiserState(follower.here.optimiser.optimiser).restore(state)
 
 
 def give_state(follower: Follower, model: Any) -> None:
@@ -189,7 +174,7 @@ def give_state(follower: Follower, model: Any) -> None:
 
 
 def give_optimiser(follower: Follower) -> None:
-    OptimiserState(follower.here.ppo.optimiser).state()
+    OptimiserState(follower.here.optimiser.optimiser).state()
 
 
 def open_up(follower: Follower, model: Any) -> None:

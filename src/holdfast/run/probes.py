@@ -18,7 +18,7 @@ from holdfast.probes.reading import read_rollout
 from holdfast.randomness import generator
 from holdfast.rollout.sampler import Sampling, sample
 from holdfast.run.directory import RunDirectory
-from holdfast.track.tracker import PROBES_FILE, Tracker
+from holdfast.track.tracker import Tracker
 from holdfast.train.ppo import Experience, response_values
 
 SET_FILE = "probes.json"
@@ -58,7 +58,7 @@ def prober_of(
     prober = Prober(
         stage, run.path / SET_FILE, probes, config.probes.every, tracker, codec.pad_id, config.policy.micro_batch_tokens
     )
-    prober.recall(run.path / PROBES_FILE)
+    prober.recall()
     return prober
 
 

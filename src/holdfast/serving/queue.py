@@ -40,6 +40,8 @@ class Limits:
 
 @dataclass(eq=False)
 class Job:
+    """A request that waits for its scores."""
+
     asked: Sequence[Asked]
     done: asyncio.Future[Scored]
     told: bool = False

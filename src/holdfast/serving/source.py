@@ -31,9 +31,9 @@ from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.replay import draw_replay
 from holdfast.reward.standalone import load_ensemble
 from holdfast.run.directory import RunDirectory
+from holdfast.run.host import KNOWN_ANSWERS, KNOWN_COMPARISONS
 from holdfast.run.inputs import choose_threads, set_up_torch
 from holdfast.run.origin import load_policy
-from holdfast.run.overseeing import KNOWN_ANSWERS, KNOWN_COMPARISONS
 from holdfast.serving.encoding import Encoder, Prompts
 from holdfast.serving.scorer import Scorer
 

@@ -23,22 +23,25 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
 from holdfast.people.team import TeamLabeller
-from holdfast.preferences.collector import Collecting
+from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import labelled_pairs
-from holdfast.randomness import Cursor, Streams, generator
+from holdfast.randomness import generator
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.repeats import is_repeat
 from holdfast.reward.replay import holdout_place
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import Rollout, sample
-from holdfast.run.build import imitator, policy_on, start_afresh, take_in
+from holdfast.run.answers import sampling_of
+from holdfast.run.build import start_afresh
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
-from holdfast.run.loop import Observer, sampling_of
+from holdfast.run.models import policy_on
+from holdfast.run.observer import Observer
 from holdfast.run.probes import probe_set, prober_of
+from holdfast.run.reference import imitator, take_in
 from holdfast.stages.measurement import MEASURE
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
@@ -169,9 +172,9 @@ def _collect(ingredients: Ingredients, run: RunDirectory, store: PreferenceStore
         return sample(policy, prompts, sampling_of(config), codec.eos_id, codec.pad_id, rng)
 
     nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
-    cursor = Cursor(len(task.prompts), config.run.seed, "collect")
-    collecting = Collecting(run.key, codec, task.prompts, store, task.labeller, nobody, config.preferences, cursor)
-    collecting.collect_initial(wanted, policy, draw, Streams(config.run.seed))
+    seed = config.run.seed
+    collector = Collector(run.key, codec, task.prompts, store, task.labeller, nobody, config.preferences, seed)
+    collector.collect_initial(wanted, policy, draw)
 
 
 def clear_cut(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison]:

@@ -17,15 +17,16 @@ from holdfast.guard.audit import wilson
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.collector import Collecting
+from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import Comparison, Provenance
 from holdfast.preferences.store import PreferenceStore
-from holdfast.randomness import Cursor, generator
+from holdfast.randomness import generator
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.repeats import is_repeat
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import sample
-from holdfast.run.loop import Answer, sampling_of
+from holdfast.run.answers import sampling_of
+from holdfast.run.observer import Answer
 from holdfast.worlds.protocol import Task
 
 # How true each answer is, by somebody who knows; the pipeline itself does not.
@@ -85,15 +86,15 @@ def ask_people(
     ours, theirs = (sample(p, prompts, sampling, codec.eos_id, codec.pad_id, rng) for p in (policy, sft))
     swapped = torch.randint(2, (count,), generator=rng).tolist()
     nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
-    cursor = Cursor(len(task.prompts), config.run.seed, "stage audit")
-    collecting = Collecting(key, codec, task.prompts, store, task.labeller, nobody, config.preferences, cursor)
+    seed = config.run.seed
+    collector = Collector(key, codec, task.prompts, store, task.labeller, nobody, config.preferences, seed)
     asked = []
     for n, row in enumerate(rows):
-        one = collecting.response(ours, n, Provenance(label, 0, n))
-        other = collecting.response(theirs, n, Provenance("sft", 0, n))
+        one = collector.response(ours, n, Provenance(label, 0, n))
+        other = collector.response(theirs, n, Provenance("sft", 0, n))
         comparison = Comparison(f"{key}/{MEASURE}-{label}-{n:05d}", task.prompts[row], one, other, 0)
         asked.append(comparison.swap() if swapped[n] else comparison)
-    collecting.ask(asked)
+    collector.ask(asked)
     by_id = dict(zip([c.id for c in asked], swapped, strict=True))
     answered = store.labelled_among([c.id for c in asked])
     won = [1.0 - item.share_a if by_id[item.comparison.id] else item.share_a for item in answered]

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import torch
 
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.transaction import Part, capture, restore
 from holdfast.config import Config
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import HoldfastError, Interrupted
@@ -24,17 +24,20 @@ from holdfast.models.codec import Codec
 from holdfast.models.gradients import clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt, plain_text
-from holdfast.models.weights import learning, load_moving_weights, moving_weights
+from holdfast.models.sharding import ModelWeights
+from holdfast.models.weights import learning
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, generator
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import Rollout, sample
-from holdfast.run.loop import Answer, Observer, Position, sampling_of
+from holdfast.run.answers import sampling_of
+from holdfast.run.journal import Position
+from holdfast.run.observer import Answer, Observer
 from holdfast.run.probes import own_answers
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
 from holdfast.train.dpo import AnswerPair, PairLearner
-from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.train.optimiser import OptimiserState
 
 # Held-out prompts that are answered after each pass to measure KL and length.
 MEASURED = 100
@@ -69,6 +72,13 @@ class OfflineDPO:
         self.optimiser = torch.optim.AdamW(self.parameters, lr=dpo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
         self.schedule = RefreshSchedule(dpo.lr, dpo.warmup_steps, dpo.epochs * self.per_epoch)
         self.cursor = Cursor(len(self.pairs), self.config.run.seed, "dpo pairs")
+        self.parts: dict[str, Part] = {
+            "policy": ModelWeights(self.policy),
+            "optimiser": OptimiserState(self.optimiser),
+            "position": self.position,
+            "cursor": self.cursor,
+            "files": self.tracker,
+        }
 
     def run(self) -> None:
         """All passes from where the run stands."""
@@ -189,26 +199,12 @@ class OfflineDPO:
 
     def commit(self, name: str) -> None:
         """Write a checkpoint that holds everything that moves."""
-        tensors, document = optimiser_snapshot(self.optimiser)
-        loop: dict[str, Any] = {
-            "position": asdict(self.position),
-            "cursor": self.cursor.state(),
-            "ensemble_version": 0,
-            "offsets": self.tracker.offsets(),
-        }
-        groups = {"policy": moving_weights(self.policy), "optimiser": tensors}
-        self.checkpoints.save(name, Snapshot(groups, {"loop": loop, "optimiser": document}))
+        self.checkpoints.save(name, capture(self.parts))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a checkpoint; the files are cut to match."""
-        document: Any = snapshot.documents["loop"]
-        optimiser: Any = snapshot.documents["optimiser"]
-        load_moving_weights(self.policy, snapshot.tensors["policy"])
-        restore_optimiser(self.optimiser, snapshot.tensors["optimiser"], optimiser)
-        self.position = Position(**document["position"])
-        self.cursor.restore(document["cursor"])
-        self.tracker.rewind(document["offsets"])
+        restore(self.parts, snapshot)
         if self.prober is not None:
-            self.prober.recall(self.tracker.probes_path)
+            self.prober.recall()
         for observer in self.observers:
             observer.rewind(self.position.step)

@@ -28,7 +28,7 @@ from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, 
 from holdfast.reward.ensemble import members_in
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients, gather
-from holdfast.run.loop import Observer
+from holdfast.run.observer import Observer
 from holdfast.run.origin import load_policy
 from holdfast.run.probes import SET_FILE
 from holdfast.stages.dpo_run import PROBE

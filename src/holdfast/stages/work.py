@@ -16,11 +16,13 @@ from holdfast.probes.probe_set import ProbeSet
 from holdfast.reward.replay import holdout_place
 from holdfast.reward.standalone import load_ensemble
 from holdfast.reward.training import labels_for
-from holdfast.run.build import assemble, imitator, prepare_reference, take_in
+from holdfast.run.answers import sampling_of
+from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
-from holdfast.run.loop import Observer, sampling_of
+from holdfast.run.observer import Observer
 from holdfast.run.probes import SET_FILE, own_answers, prober_of
+from holdfast.run.reference import imitator, prepare_reference, take_in
 from holdfast.stages.distillation import distil
 from holdfast.stages.dpo_run import assemble_dpo
 from holdfast.stages.plan import Stage
@@ -88,8 +90,8 @@ def work_reward(
     """The first version of an ensemble, from every label there is and fresh ones."""
     assembly = assemble(ingredients, place.run, progress, (), stop)
     try:
-        accuracy = assembly.loop.refreshing.holdout_accuracy()
-        ensemble, store = assembly.loop.rewarding.ensemble, assembly.loop.collecting.store
+        accuracy = assembly.loop.refresher.holdout_accuracy()
+        ensemble, store = assembly.loop.reward.ensemble, assembly.loop.collector.store
         known = store.labelled(watermark=ensemble.watermark)
     finally:
         assembly.close()

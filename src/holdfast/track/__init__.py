@@ -1,0 +1,1 @@
+"""Numbers and progress: the registry of metrics, the tracker, the sinks."""

@@ -181,7 +181,7 @@ def check_sinks(names: Sequence[str]) -> None:
 
 def _not_installed(name: str) -> HoldfastError:
     return HoldfastError(
-        f"{name} is not installed; run `pip install 'holdfast[{name}]'` or leave it out of track.sinks."
+        f"{name} is not installed; run `pip install 'holdfast-rl[{name}]'` or leave it out of track.sinks."
     )
 
 

@@ -87,6 +87,12 @@ class Tracker:
         for name, file in self._rewound.items():
             file.truncate(offsets[name])
 
+    def state(self) -> dict[str, int]:
+        return self.offsets()
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        self.rewind(state)
+
     def close(self) -> None:
         """Close the files and the sinks."""
         for file in (*self._rewound.values(), self._timings):

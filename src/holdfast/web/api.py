@@ -37,17 +37,23 @@ class Strict(BaseModel):
 
 
 class LogIn(Strict):
+    """Who one is."""
+
     name: str = Field(max_length=200)
     password: str = Field(max_length=2000)
 
 
 class LoggedIn(BaseModel):
+    """A session, and who it belongs to."""
+
     token: str = Field(description="Send it as `Authorization: Bearer TOKEN`.")
     name: str
     role: Role
 
 
 class Me(BaseModel):
+    """Who the session belongs to."""
+
     name: str
     role: Role
 
@@ -68,6 +74,8 @@ class PairOut(BaseModel):
 
 
 class AnswerIn(Strict):
+    """What a person says of a pair."""
+
     id: KEY = Field(description="Chosen by you; sending the same again stores nothing.")
     lease: KEY
     said: Said
@@ -75,6 +83,8 @@ class AnswerIn(Strict):
 
 
 class AnswerOut(BaseModel):
+    """That an answer is stored, and the next pair."""
+
     id: str
     stored: Literal[True] = True
     again: bool = Field(description="Whether it was there already.")
@@ -82,12 +92,16 @@ class AnswerOut(BaseModel):
 
 
 class RevealOut(BaseModel):
+    """What was hidden until the answer: the ensemble's claim, and where the two came from."""
+
     claim_left: float | None = Field(description="The ensemble's probability that the left one is preferred.")
     left_version: str
     right_version: str
 
 
 class RemarkIn(Strict):
+    """A note about a pair, or a flag on it."""
+
     id: KEY
     lease: KEY
     kind: Literal["note", "flag", "unflag"]
@@ -95,6 +109,8 @@ class RemarkIn(Strict):
 
 
 class BatchOut(BaseModel):
+    """Comparisons that were asked together, and how many are answered."""
+
     name: str
     purpose: str
     asked: int
@@ -104,11 +120,15 @@ class BatchOut(BaseModel):
 
 
 class ProgressOut(BaseModel):
+    """How many answers one has given, and what waits."""
+
     mine: int
     waiting: list[BatchOut]
 
 
 class RunOut(BaseModel):
+    """How the run stands."""
+
     name: str
     status: str
     steps: int
@@ -119,12 +139,16 @@ class RunOut(BaseModel):
 
 
 class MetricOut(BaseModel):
+    """A metric by step."""
+
     name: str
     steps: list[int]
     values: list[float | None]
 
 
 class MeasureOut(BaseModel):
+    """One measure of a labeller, beside that of the others."""
+
     name: str
     value: float | None
     count: int
@@ -133,6 +157,8 @@ class MeasureOut(BaseModel):
 
 
 class LabellerOut(BaseModel):
+    """How far a labeller can be relied on."""
+
     name: str
     answers: int
     reliable: bool
@@ -140,12 +166,16 @@ class LabellerOut(BaseModel):
 
 
 class QualityOut(BaseModel):
+    """How far the labellers agree, and each of them."""
+
     alpha: float | None = Field(description="Krippendorff's alpha over comparisons that several people answered.")
     shared: int
     labellers: list[LabellerOut]
 
 
 class RequestIn(Strict):
+    """What an owner asks of the run."""
+
     id: KEY
     action: Action
     arguments: dict[str, float | str] = Field(default_factory=dict, max_length=2)
@@ -153,6 +183,8 @@ class RequestIn(Strict):
 
 
 class RequestOut(BaseModel):
+    """A request, and what came of it."""
+
     id: int
     action: Action
     arguments: dict[str, Any]
@@ -163,10 +195,14 @@ class RequestOut(BaseModel):
 
 
 class InvitationIn(Strict):
+    """Whom to invite."""
+
     role: Role
 
 
 class InvitationOut(BaseModel):
+    """The way in for whoever was invited."""
+
     path: str = Field(description="Add it to the server's address; it can be used once.")
 
 

@@ -21,11 +21,11 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.control.kl import FixedKL, KLController
 from holdfast.errors import HoldfastError
-from holdfast.guard.auditor import Auditing
+from holdfast.guard.auditor import Auditor
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
-from holdfast.guard.review import Guarding, most_pairs
+from holdfast.guard.review import Review, most_pairs
 from holdfast.interop.trl.answers import Answers, Player
 from holdfast.interop.trl.labelling import Ask, labeller_of
 from holdfast.interop.trl.oversight import Batch, Oversight
@@ -33,10 +33,10 @@ from holdfast.interop.trl.refresher import EnsembleTeacher, take_over_labels
 from holdfast.interop.trl.reward import EnsembleReward
 from holdfast.interop.trl.snapshot import bare_model, trained_weights
 from holdfast.interop.trl.texts import TRLPrompt, prompt_of
-from holdfast.preferences.collector import Collecting
+from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import Labeller
 from holdfast.preferences.store import PreferenceStore
-from holdfast.randomness import Cursor, generator
+from holdfast.randomness import generator
 from holdfast.reward.ensemble import Tokens, VersionStore
 from holdfast.reward.refresher import Refresher
 from holdfast.reward.scoring import Scored
@@ -144,7 +144,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep what rollbacks of this run, resumed from any of its checkpoints, would go back to; let the rest go."""
         over = self.oversight
-        named = {over.guarding.good.name, *names_in(Path(args.output_dir))}
+        named = {over.review.good.name, *names_in(Path(args.output_dir))}
         there, pinned = set(over.kept.names()), over.kept.pinned
         for name in (named & there) - pinned:
             over.kept.pin(name)
@@ -153,7 +153,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         over = self.oversight
-        if state.global_step > over.audited and not over.guarding.stopped:
+        if state.global_step > over.audited and not over.review.stopped:
             over.audit(last=True)
             self._export(state)
 
@@ -201,22 +201,22 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             trainer, reward, {tuple(reward.codec.encode_prompt(p)): g for p, g in zip(prompts, given, strict=True)}
         )
         key = free_key(store, f"trl@{state.global_step}")
-        collecting = Collecting(
-            key, reward.codec, prompts, store, self.labeller, reward.ensemble, reward.config.preferences,
-            Cursor(len(prompts), self._seed, "collect"),
-        )  # fmt: skip
+        collector = Collector(
+            key, reward.codec, prompts, store, self.labeller, reward.ensemble, reward.config.preferences, self._seed
+        )
         anchor = Player("anchor", trainer)
         anchor.load_state_dict(trained_weights(bare_model(trainer)))
         return Oversight(
             trainer=trainer,
-            guarding=Guarding(
+            review=Review(
                 config=self.guard, audits=self.audit, seed=self._seed, guard=Guard(self.guard, rounds, bar),
-                auditing=Auditing(collecting, self.audit), ladder=Ladder(self.guard),
-                reference=Player("reference", trainer), anchor=anchor,
+                auditor=Auditor(collector, self.audit), ladder=Ladder(self.guard),
             ),
             controller=self._controller or FixedKL(float(trainer.beta)),
             answers=answers,
             policy=Player("policy", trainer),
+            reference=Player("reference", trainer),
+            anchor=anchor,
             kept=CheckpointStore(directory / "good", keep=2),
             tracker=Tracker(directory),
             refresher=self._refresher(directory, store, answers),
@@ -294,5 +294,5 @@ def names_in(output: Path) -> set[str]:
         # Not by our own reader: a trainer's log may hold NaN.
         saved = (json.loads(path.read_text(encoding="utf-8")).get("stateful_callbacks") or {}).get(SAVED_AS)
         if saved is not None:
-            found.add(str(saved["guarding"]["good"]["name"]))
+            found.add(str(saved["review"]["good"]["name"]))
     return found

@@ -24,6 +24,7 @@ def all_experiments() -> dict[str, Experiment]:
 
 
 def experiment_named(name: str) -> Experiment:
+    """The experiment of that name, or an error that says which one may be meant."""
     known = all_experiments()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)

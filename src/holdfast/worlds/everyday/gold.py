@@ -93,5 +93,5 @@ def _load(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise HoldfastError(
-            f"The everyday world needs {name.split('.')[0]}, which is not installed; pip install 'holdfast[real]'."
+            f"The everyday world needs {name.split('.')[0]}, which is not installed; pip install 'holdfast-rl[real]'."
         ) from error

@@ -1,0 +1,1 @@
+"""Benchmarks of the source checkout, apart from the package: `python -m benchmarks KIND`."""

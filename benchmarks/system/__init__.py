@@ -1,0 +1,1 @@
+"""What surrounds the loop: data files, memory, processes, clusters, the reward service."""

@@ -1,0 +1,1 @@
+"""Against TRL, and inside it; TRL has an environment of its own."""

@@ -1,1 +1,0 @@
-"""Speed, measured: `holdfast bench`. Ratios inside one run, medians with their spread, one table and one JSON each."""

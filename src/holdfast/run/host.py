@@ -1,0 +1,193 @@
+"""The loop as a host of the guard: how our own policies answer, and what each remedy changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.checkpoint.store import CheckpointStore, Loaded
+from holdfast.config import Config
+from holdfast.control.kl import KLController
+from holdfast.control.ledger import KLLedger
+from holdfast.control.schedule import LearningRate
+from holdfast.errors import HoldfastError
+from holdfast.guard.auditor import Voices
+from holdfast.guard.host import Change, Good, view_of
+from holdfast.guard.review import Review
+from holdfast.guard.view import StepView
+from holdfast.models.policy import Policy
+from holdfast.models.sharding import put_state, whole_state
+from holdfast.preferences.collector import Collector
+from holdfast.reward.refresher import Refresher
+from holdfast.reward.scoring import RewardSource
+from holdfast.run.answers import Answers
+from holdfast.run.journal import Journal
+from holdfast.run.showcase import Showcase
+from holdfast.run.state import RunState, good_at
+
+# Labelled comparisons whose answers tell the signals which words have been judged, and answers whose features do:
+# enough for stable figures, few enough to take no time.
+KNOWN_COMPARISONS = 500
+KNOWN_ANSWERS = 256
+
+
+@dataclass
+class Orders:
+    """What the guard has asked of the rounds to come; it goes on through rollbacks."""
+
+    refresh: str = ""  # why the next round refreshes whatever its triggers say
+    label_more: float = 1.0  # factor on the next round's comparisons
+
+    def state(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.refresh, self.label_more = str(state["refresh"]), float(state["label_more"])
+
+
+@dataclass
+class LoopHost:
+    """What a review asks of our own loop. `anchor` holds the weights of the last good policy."""
+
+    config: Config
+    policy: Policy
+    reference: Policy
+    anchor: Policy
+    prompt_ids: Sequence[list[int]]
+    review: Review[Policy]
+    orders: Orders
+    answers: Answers
+    reward: RewardSource
+    collector: Collector
+    refresher: Refresher
+    controller: KLController
+    learning_rate: LearningRate
+    ledger: KLLedger
+    state: RunState
+    checkpoints: CheckpointStore
+    journal: Journal
+    showcase: Showcase
+
+    refreshes_at_once = False
+
+    @property
+    def round(self) -> int:
+        return self.journal.position.round
+
+    @property
+    def last(self) -> bool:
+        return self.round >= self.config.run.rounds
+
+    @property
+    def voices(self) -> Voices[Policy]:
+        return self.answers.voices
+
+    def baseline(self, rng: torch.Generator) -> StepView:
+        rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()
+        rollout = self.answers.sample(self.reference, [self.prompt_ids[i] for i in rows], rng)
+        return view_of(rollout, self.reward.reward(rollout, rng), rollout.logprobs_BT, {})
+
+    def learn_known(self) -> None:
+        prompts, responses = self.refresher.labelled_answers(KNOWN_COMPARISONS, self.round)
+        features_MD = self.reward.ensemble.features(prompts[:KNOWN_ANSWERS], responses[:KNOWN_ANSWERS])
+        self.review.guard.know(responses, features_MD, self.policy.vocabulary)
+
+    def keep_good(self) -> Good:
+        """The checkpoint itself is written by the commit that ends the round."""
+        return self.make_anchor(Good(f"round-{self.round:04d}", self.round, self.journal.position.step))
+
+    def make_anchor(self, good: Good) -> Good:
+        """The present policy is the last good one from now on."""
+        put_state(self.anchor, whole_state(self.policy))
+        self.review.good = good
+        return good
+
+    def roll_back(self, good: Good) -> dict[str, Any]:
+        undone = self.state.roll_back(good.name)
+        self.showcase.observe()
+        return {
+            "step_from": self.journal.position.step,
+            "kl_undone": undone,
+            "undone": self.ledger.undone_spans(),
+            "ensemble_version": self.reward.ensemble.version,
+        }
+
+    def tighten(self, beta_factor: float, target_factor: float) -> Change:
+        before = self._held()
+        self.controller.tighten(beta_factor, target_factor)
+        return Change("the policy is held closer to the reference", before, self._held())
+
+    def _held(self) -> dict[str, Any]:
+        return {"beta": self.controller.beta, "kl_target": self.controller.target}
+
+    def slow_down(self, times: int) -> Change:
+        before = {"lr": self.learning_rate.rate}
+        self.learning_rate.slow_down(times)
+        return Change("the learning rate is lowered", before, {"lr": self.learning_rate.rate})
+
+    def label_more(self) -> Change:
+        before = {"label_more": self.orders.label_more}
+        if self.collector.in_rounds:
+            self.orders.label_more = max(self.orders.label_more, self.config.guard.more_labels)
+            several = len(self.reward.ensemble.members) > 1
+            words = "more labels in the next round" + (", where members disagree" if several else "")
+        else:
+            words = "more labels were wanted, and nobody labels in the rounds of this run"
+        return Change(words, before, {"label_more": self.orders.label_more})
+
+    def refresh(self, reason: str) -> Change:
+        """A refresh in the next round, whatever its triggers say."""
+        before = {"refresh": self.orders.refresh}
+        self.orders.refresh = f"the guard asked for it: {reason}"
+        return Change("the ensemble is refreshed in the next round", before, {"refresh": self.orders.refresh})
+
+    def adversarial(self, good: Good) -> Change:
+        store, count = self.collector.store, self.config.audit.suspicious_pairs
+        before = {"labels": store.watermark()}
+        labelled = self.collector.collect_adversarial(
+            self.round, count, self.policy, self.anchor, good.name, self.answers.sample
+        )
+        words = f"{labelled} hacked answers labelled beside good ones"
+        return Change(words, before, {"labels": store.watermark()})
+
+    def event(self, kind: str, **fields: object) -> None:
+        self.journal.event(kind, **fields)
+
+    def say(self, line: str) -> None:
+        self.journal.progress.say(line)
+
+    def pin_good(self) -> None:
+        """Pin the last good checkpoint, and no other, once it is on disk."""
+        good, pinned = self.review.good.name, self.checkpoints.pinned
+        if good not in pinned:
+            self.checkpoints.pin(good)
+        for other in pinned - {good}:
+            self.checkpoints.unpin(other)
+
+    def find_anchor(self, loaded: Loaded) -> str:
+        """Take the anchor out of its checkpoint again, or the sound one nearest to it, and a sentence that says so."""
+        good = self.review.good
+        try:
+            self._take_anchor(good, self.checkpoints.load(good.name))
+            return ""
+        except HoldfastError as error:
+            fault = error.__cause__ or error
+        sound = {loaded.name: loaded.snapshot}
+        for name in self.checkpoints.names():
+            with suppress(HoldfastError):
+                snapshot = self.checkpoints.load(name)
+                self.state.check(snapshot)
+                sound.setdefault(name, snapshot)
+        places = [good_at(name, snapshot) for name, snapshot in sound.items()]
+        nearest = min(places, key=lambda place: abs(place.step - good.step))
+        self._take_anchor(nearest, sound[nearest.name])
+        return f"The last good checkpoint cannot be used, and {nearest.name} takes its place: {fault}"
+
+    def _take_anchor(self, good: Good, snapshot: Snapshot) -> None:
+        put_state(self.anchor, snapshot.tensors["policy"])
+        self.review.good = good
