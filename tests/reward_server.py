@@ -20,8 +20,8 @@ from holdfast.cli.serve import bind, server_config
 from holdfast.models.load import load_causal_lm
 from holdfast.reward.aggregate import aggregate
 from holdfast.reward.ensemble import VersionStore
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
-from holdfast.run.models import build_ensemble
 from holdfast.serving.app import create_app
 from holdfast.serving.service import Service
 from holdfast.serving.source import open_run

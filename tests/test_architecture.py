@@ -63,7 +63,7 @@ LINE_OF = {name: line for line, rooms in enumerate(ORDER) for name in rooms}
 
 # Modules are nouns; these end in -ing and are nouns of the field, or the name of a signal or an experiment.
 NOUNS_IN_ING = {
-    "averaging", "decoding", "encoding", "masking", "packing", "prompt_copying", "serving", "setting", "sharding",
+    "decoding", "encoding", "masking", "packing", "prompt_copying", "serving", "setting", "sharding",
     "squeezing", "training", "tuning",
 }  # fmt: skip
 # What still goes by the name of what it does, and names that still mean two things: both lists only ever get shorter.
@@ -135,7 +135,7 @@ UPWARDS = [
     ("guard.verdict", "from holdfast.worlds import loading"),
     ("guard.review", "if TYPE_CHECKING:\n    from holdfast.run.loop import OnlineLoop"),
     ("guard.review", "from holdfast.interop.trl import HoldfastCallback"),
-    ("preferences.collector", "from holdfast.reward.refresher import Refreshing"),
+    ("preferences.collector", "from holdfast.reward.refresher import Refresher"),
     ("models.codec", "from holdfast.preferences.store import PreferenceStore"),
     ("reward.ensemble", "from holdfast.run.loop import OnlineLoop"),
     ("config.files", "from holdfast.parallel.cores import CORES"),

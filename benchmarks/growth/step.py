@@ -19,8 +19,8 @@ from benchmarks.speed.ours import assembled
 from holdfast.config import Config
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import SPECIALS, TinyShape, tiny_llama, word_tokenizer
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.inputs import set_up_torch
-from holdfast.run.models import build_ensemble
 
 VOCABULARY = 1024
 LAYERS = 4

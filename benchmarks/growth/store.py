@@ -20,7 +20,7 @@ from holdfast.preferences.comparison import Choice, Comparison, Label, Provenanc
 from holdfast.preferences.store import PreferenceStore
 
 if TYPE_CHECKING:
-    from holdfast.reward.refresher import Refreshing
+    from holdfast.reward.refresher import Refresher
 
 PER_ROUND = 200
 BATCH = 1000  # comparisons or labels in one call
@@ -144,21 +144,21 @@ def ask(directory: Path, n: int) -> Preparation:
         yield work
 
 
-def _refreshing(store: PreferenceStore) -> Refreshing:
+def _refreshing(store: PreferenceStore) -> Refresher:
     """As the loop has it, without models: what is measured ends where training begins."""
     from holdfast.config.schema import RefreshConfig, RewardConfig
     from holdfast.models.codec import Codec
     from holdfast.models.tiny import word_tokenizer
     from holdfast.reward.ensemble import Ensemble
-    from holdfast.reward.refresher import Refreshing
+    from holdfast.reward.refresher import Refresher
     from holdfast.track.progress import Silent
 
     nothing: Any = None
     codec = Codec(word_tokenizer([" ".join(WORDS), "question about", *map(str, range(PROMPTS))]))
-    return Refreshing(Ensemble([], 0, 1), nothing, store, codec, RewardConfig(), RefreshConfig(), (), (), Silent())
+    return Refresher(Ensemble([], 0, 1), nothing, store, codec, RewardConfig(), RefreshConfig(), (), (), Silent())
 
 
-def _one_more_round(store: PreferenceStore, refreshing: Refreshing, number: int) -> None:
+def _one_more_round(store: PreferenceStore, refreshing: Refresher, number: int) -> None:
     """Labels that the ensemble does not know yet."""
     refreshing.ensemble.watermark, refreshing.last_round = store.watermark(), number - 1
     fresh = comparisons(PER_ROUND * number, PER_ROUND * (number + 1))

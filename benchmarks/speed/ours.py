@@ -26,13 +26,13 @@ from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
 from holdfast.randomness import Streams
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.scoring import Rewarding
+from holdfast.reward.scoring import RewardSource
+from holdfast.reward.standalone import build_ensemble
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.run.answers import sampling_of
 from holdfast.run.inputs import choose_threads, set_up_torch
-from holdfast.run.models import build_ensemble
 from holdfast.track.memory import memory
-from holdfast.train.ppo import PPO, Experience, assign_credit, response_values
+from holdfast.train.ppo import PPO, Experience, experience_of, response_values
 
 # No token has this number, so an answer with it as its end never ends.
 NO_END = -1
@@ -106,7 +106,7 @@ class Ours:
     policy: Policy
     reference: Policy
     ppo: PPO
-    rewarding: Rewarding
+    rewarding: RewardSource
     threads: int
     streams: Streams = field(default_factory=lambda: Streams(0))
     moments: list[Moment] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Ours:
         values_BT = self.ppo.values(rollout, batches)
         verdict = self.rewarding.reward(rollout, self.streams["shaping"])
         beta, ppo, kl = self.config.kl.beta, self.config.ppo, self.config.kl
-        return assign_credit(rollout, reference_BT, values_BT, verdict.rewards_B, beta, ppo, kl), batches
+        return experience_of(rollout, reference_BT, values_BT, verdict.rewards_B, beta, ppo, kl), batches
 
     def learn(self, experience: Experience, batches: list[MicroBatch]) -> None:
         self.ppo.learn(experience, batches, self.config.kl.beta, self.config.ppo.lr, self.streams["minibatches"])
@@ -174,7 +174,7 @@ def assembled(lm: Any, codec: Codec, ensemble: Ensemble, config: Config, prompts
     )  # fmt: skip
     return Ours(
         config, codec, codec.eos_id if ends else NO_END, prompts, policy, Policy(lm, fast=fast), ppo,
-        Rewarding(ensemble, config.reward, no_reference_answers), threads,
+        RewardSource(ensemble, config.reward, no_reference_answers), threads,
     )  # fmt: skip
 
 

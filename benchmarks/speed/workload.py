@@ -21,13 +21,13 @@ import torch
 from holdfast.config import Config
 from holdfast.config.schema import SFTConfig, WorldConfig
 from holdfast.models.codec import Codec
+from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import messages_of, plain_text
 from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.models.tiny import SPECIALS, TinyShape, tiny_llama, word_tokenizer
 from holdfast.randomness import derive_seed, generator
 from holdfast.rollout.sampler import Sampling, sample
-from holdfast.run.reference import save_model
 from holdfast.track.progress import Silent
 from holdfast.train.sft import fine_tune
 from holdfast.worlds.loading import load_task, load_world

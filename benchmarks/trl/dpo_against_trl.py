@@ -22,11 +22,11 @@ from benchmarks.trl.environments import peer_environment, run_driver
 from holdfast.algorithms.dpo import DPOKind
 from holdfast.config.schema import DPOConfig
 from holdfast.models.codec import Codec
+from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.probes.probe_set import TextPair, demonstration_pairs
 from holdfast.rollout.likelihood import answer_logprobs
-from holdfast.run.reference import save_model
 from holdfast.train.dpo import AnswerPair, PairLearner
 from holdfast.worlds.concierge import Concierge
 

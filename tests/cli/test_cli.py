@@ -16,6 +16,7 @@ import small_run
 from holdfast.cli.main import VERBS, main
 from holdfast.config import Config, config_from, load_config
 from holdfast.reward.ensemble import VersionStore, members_in
+from holdfast.reward.standalone import RewardEnsemble
 from small_run import events_of, rows_of, settings
 
 OPTIONS = {
@@ -135,6 +136,7 @@ def test_sft_reward_and_ppo_one_after_the_other(
     assert main(["reward", "ensemble", "--policy", "model", *settings(**WITHOUT_SFT)]) == 0
     assert "2 members, 24 labels, right on " in capsys.readouterr().out
     assert members_in(Path("ensemble")) == 2
+    assert len(RewardEnsemble.load("ensemble").score(["Is it open?"], ["Yes."])) == 1
 
     # The verb's own settings stand below --set, so those that it brings are left out here.
     brought = ("reward.members", "preferences.per_round", "refresh.every_rounds")

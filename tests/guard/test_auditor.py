@@ -119,7 +119,7 @@ def audit_of(store: PreferenceStore, people: bool) -> Auditor:
     def response(texts: list[float], place: int, provenance: Provenance) -> Response:
         return Response(f"{texts[place]} of {provenance.policy_version}", provenance)
 
-    def ask(comparisons: list[Comparison], purpose: str) -> None:
+    def ask(comparisons: list[Comparison]) -> None:
         store.add_comparisons(comparisons)
         store.add_labels([Label(c.id, "anna", Choice.B) for c in comparisons])
 

@@ -19,8 +19,8 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.prompt import Prompt
 from holdfast.models.tiny import word_tokenizer
 from holdfast.reward.ensemble import VersionStore
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
-from holdfast.run.models import build_ensemble
 from holdfast.run.observer import Answer
 from holdfast.worlds.loading import load_task, load_world
 

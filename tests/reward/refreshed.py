@@ -1,4 +1,4 @@
-"""A store of labels, and a `Refreshing` over small members whose training only scales them."""
+"""A store of labels, and a `Refresher` over small members whose training only scales them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from holdfast.preferences.pair import Pair
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams
 from holdfast.reward.ensemble import Ensemble, VersionStore
-from holdfast.reward.refresher import Refreshing
+from holdfast.reward.refresher import Refresher
 from holdfast.reward.replay import holdout_place
 from holdfast.track.progress import Silent
 from tiny_models import PAD, build
@@ -23,10 +23,10 @@ from tiny_models import PAD, build
 PROMPTS, RESPONSES = reference_answers(20)
 
 
-def refreshing_of(store: PreferenceStore, tmp_path: Path, holdout: float = 0.0, old_per_new: float = 2.0) -> Refreshing:
+def refreshing_of(store: PreferenceStore, tmp_path: Path, holdout: float = 0.0, old_per_new: float = 2.0) -> Refresher:
     lm = build("llama")
     codec = Codec(word_tokenizer(["hello"]))
-    return Refreshing(
+    return Refresher(
         Ensemble([RewardModel(trunk_of(lm), k) for k in range(2)], PAD, 4096),
         VersionStore(tmp_path / "rewards"), store, codec, toy_config(holdout=holdout, epochs=1, bootstrap="subsample"),
         RefreshConfig(old_per_new=old_per_new, comparisons=0, epochs=1), PROMPTS, RESPONSES, Silent(),
@@ -57,7 +57,7 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def begun(store: PreferenceStore, tmp_path: Path, holdout: float = 0.0) -> Refreshing:
+def begun(store: PreferenceStore, tmp_path: Path, holdout: float = 0.0) -> Refresher:
     add(store, range(40), 0)
     refreshing = refreshing_of(store, tmp_path, holdout)
     refreshing.first_version(Streams(0))

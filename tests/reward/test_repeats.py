@@ -17,11 +17,11 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.labelcheck import FEWEST_EARLIER, flips
-from holdfast.reward.refresher import Refreshing
+from holdfast.reward.refresher import Refresher
 from holdfast.reward.repeats import Repeats, as_before, repeat_of, surest
 from holdfast.track.progress import Silent
 
-Prepared = tuple[PreferenceStore, Refreshing]
+Prepared = tuple[PreferenceStore, Refresher]
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def prepared(tmp_path: Path) -> Iterator[Prepared]:
         items = [labelled(n, 0) for n in range(40)]
         store.add_comparisons([x.comparison for x in items])
         store.add_labels([label for x in items for label in x.labels])
-        refreshing = Refreshing(
+        refreshing = Refresher(
             toy_ensemble(3), VersionStore(tmp_path / "rewards"), store, Codec(word_tokenizer(["hello"])),
             toy_config(holdout=0.1, epochs=1, bootstrap="subsample"), RefreshConfig(epochs=1),
             *reference_answers(20), Silent(), GateConfig(use=True, repeats=6),

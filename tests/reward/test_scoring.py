@@ -7,7 +7,7 @@ import torch
 from toy_preferences import toy_config
 
 from holdfast.reward.ensemble import Judgement
-from holdfast.reward.scoring import Rewarding
+from holdfast.reward.scoring import RewardSource
 from holdfast.rollout.sampler import Rollout
 
 
@@ -31,13 +31,13 @@ def _rollout(responses: list[list[int]], finished: list[bool]) -> Rollout:
 ROLLOUT = _rollout([[2, 9, 4], [6, 2], [1]], [True, False, True])
 
 
-def _rewarding(**changes: Any) -> Rewarding:
+def _rewarding(**changes: Any) -> RewardSource:
     def reference_answers(prompts: list[list[int]], rng: torch.Generator) -> Rollout:
         assert prompts == ROLLOUT.prompts
         torch.rand(1, generator=rng)
         return _rollout([[3], [3], [3]], [True] * 3)
 
-    return Rewarding(Told(), toy_config(**changes), reference_answers)  # type: ignore[arg-type]
+    return RewardSource(Told(), toy_config(**changes), reference_answers)  # type: ignore[arg-type]
 
 
 def test_scores_are_aggregated_and_kept_apart() -> None:

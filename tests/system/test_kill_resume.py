@@ -24,9 +24,9 @@ from small_run import differences, events_of, result_of, rows_of, tree_of
 
 POINTS = {
     "in the middle of SFT": Point("holdfast.train.sft:sft_loss", call=5),
-    "first labels stored, version 1 not trained": Point("holdfast.reward.refresher:Refreshing.first_version"),
-    "version 1 saved, no checkpoint yet": Point("holdfast.reward.refresher:Refreshing.first_version", when="after"),
-    "in the middle of the first step": Point("holdfast.train.ppo:PPO._move", call=3),
+    "first labels stored, version 1 not trained": Point("holdfast.reward.refresher:Refresher.first_version"),
+    "version 1 saved, no checkpoint yet": Point("holdfast.reward.refresher:Refresher.first_version", when="after"),
+    "in the middle of the first step": Point("holdfast.train.ppo:PPO._accumulate", call=3),
     "version 3 saved, not in a checkpoint": Point("holdfast.reward.ensemble:VersionStore.save", call=3, when="after"),
     "metrics row written, gold row not": Point("holdfast.track.tracker:Tracker.metrics", call=5, when="after"),
     "last rows written, checkpoint not": Point("holdfast.run.loop:OnlineLoop.commit", about="round-0003"),
@@ -39,7 +39,7 @@ CHAIN = (
     Point("holdfast.worlds.labeller:SimulatedLabeller.label"),  # comparisons stored, not yet labelled
     Point("holdfast.reward.training:_fit_member", call=2),  # one member of version 1 is trained
     Point("holdfast.run.loop:OnlineLoop.commit", when="after"),  # the first checkpoint is there
-    Point("holdfast.train.ppo:PPO._move", call=7),  # in the middle of step 2
+    Point("holdfast.train.ppo:PPO._accumulate", call=7),  # in the middle of step 2
     Point("holdfast.run.loop:OnlineLoop.collect", call=2, when="after"),  # a round's labels are stored
     Point("holdfast.reward.training:_fit_member", call=2),  # in the middle of a refresh
     Point("holdfast.reward.training:_fit_member", call=2),  # at the same place again
@@ -58,7 +58,7 @@ def test_killed_and_resumed_equals_unbroken(point: Point, unbroken_result: dict[
 
 
 def test_at_most_one_step_is_done_again(unbroken_result: dict[str, object], tmp_path: Path) -> None:
-    run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._move", call=18), checkpoint__every_steps="1")
+    run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._accumulate", call=18), checkpoint__every_steps="1")
     assert (run / "checkpoints" / "round-0002").is_dir()
     resume(run)
     assert differences(result_of(run), unbroken_result) == []
@@ -77,7 +77,7 @@ def test_killed_again_and_again(unbroken_result: dict[str, object], tmp_path: Pa
 
 def test_a_critic_of_its_own_comes_back_too(tmp_path: Path) -> None:
     whole = small_run.run(tmp_path / "whole", policy__critic="model")
-    point = Point("holdfast.train.ppo:PPO._move", call=15)
+    point = Point("holdfast.train.ppo:PPO._accumulate", call=15)
     run = run_until(tmp_path, point, policy__critic="model", checkpoint__every_steps="1")
     resume(run)
     assert any(name.startswith("critic/") for name in result_of(run))
@@ -89,7 +89,7 @@ def test_a_critic_of_its_own_comes_back_too(tmp_path: Path) -> None:
     [
         ("holdfast.train.sft:sft_loss", signal.SIGTERM),
         ("holdfast.reward.training:_fit_member", signal.SIGINT),
-        ("holdfast.train.ppo:PPO._move", signal.SIGTERM),
+        ("holdfast.train.ppo:PPO._accumulate", signal.SIGTERM),
     ],
 )
 def test_a_signal_stops_the_run_where_it_can_be_resumed(
@@ -107,7 +107,7 @@ def test_a_signal_stops_the_run_where_it_can_be_resumed(
 def test_a_second_signal_stops_at_once_and_can_be_resumed_too(
     unbroken_result: dict[str, object], tmp_path: Path
 ) -> None:
-    twice = [Point("holdfast.train.ppo:PPO._move", call=n, number=signal.SIGINT) for n in (1, 2)]
+    twice = [Point("holdfast.train.ppo:PPO._accumulate", call=n, number=signal.SIGINT) for n in (1, 2)]
     asked = command(small_run.run_arguments(tmp_path / "runs"), tmp_path / "run.txt", *twice)
     assert asked.code == 130
     assert "Stopped at once" in asked.printed
@@ -249,7 +249,7 @@ def test_nobody_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     Path("once.py").write_text(ONCE)
     run = run_until(
         tmp_path,
-        Point("holdfast.reward.refresher:Refreshing.first_version"),
+        Point("holdfast.reward.refresher:Refresher.first_version"),
         world__labeller=f"{tmp_path}/once.py:Once",
     )
     resume(run, Point("holdfast.run.loop:OnlineLoop.refresh_if_due", call=3), code=-signal.SIGKILL)

@@ -13,7 +13,7 @@ from torch import Tensor
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
-from holdfast.control.averaging import COUNT
+from holdfast.control.policy_mean import COUNT
 from holdfast.guard.review import Review
 from small_run import differences, events_of, result_of
 

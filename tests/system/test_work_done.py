@@ -23,9 +23,9 @@ from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.models.tiny import TinyShape, tiny_llama
 from holdfast.parallel.cores import CORES
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.scoring import Rewarding
+from holdfast.reward.scoring import RewardSource
 from holdfast.rollout.sampler import Rollout, Sampling, sample
-from holdfast.train.ppo import PPO, assign_credit, response_values
+from holdfast.train.ppo import PPO, experience_of, response_values
 from tiny_models import EOS, PAD, sequences
 from work_counter import WorkCounter
 
@@ -80,7 +80,7 @@ class Step:
         self.reference, self.policy = Policy(lm), Policy(copy.deepcopy(lm), value_head=True)
         ensemble = Ensemble([RewardModel(trunk_of(lm), k) for k in range(MEMBERS)], PAD, 10**6)
         ensemble.means, ensemble.sds = (0.0,) * MEMBERS, (1.0,) * MEMBERS
-        self.rewarding = Rewarding(ensemble, RewardConfig(), _no_answers)
+        self.rewarding = RewardSource(ensemble, RewardConfig(), _no_answers)
         self.ppo = PPO(
             self.policy, None, PPOConfig(epochs=EPOCHS, minibatches=1), KLConfig(step_answers=0), 1.0, 10**6, PAD
         )
@@ -95,7 +95,7 @@ class Step:
         reference_BT = response_values(self.reference, rollout, batches)
         values_BT = self.ppo.values(rollout, batches)
         scores_B = self.rewarding.reward(rollout, self.rng).rewards_B
-        experience = assign_credit(rollout, reference_BT, values_BT, scores_B, 0.05, self.ppo.ppo, self.ppo.kl)
+        experience = experience_of(rollout, reference_BT, values_BT, scores_B, 0.05, self.ppo.ppo, self.ppo.kl)
         self.ppo.learn(experience, batches, 0.05, 1e-4, self.rng)
 
 

@@ -14,7 +14,7 @@ from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
 from holdfast.rollout.sampler import Rollout, Sampling, sample
-from holdfast.train.ppo import PPO, Experience, NonFiniteStep, assign_credit, explained_variance, response_values
+from holdfast.train.ppo import PPO, Experience, NonFiniteStep, experience_of, explained_variance, response_values
 from tiny_models import EOS, PAD, build, sequences, tiny_policy
 
 
@@ -51,7 +51,7 @@ def _credit(
     **changes: Any,
 ) -> Experience:
     config = _ppo_config(**{"whiten": False, "lam": 0.5, **changes})
-    return assign_credit(rollout, reference_BT, values_BT, scores_B, 0.1, config, kl or _kl_config())
+    return experience_of(rollout, reference_BT, values_BT, scores_B, 0.1, config, kl or _kl_config())
 
 
 def test_gae_with_kl_in_the_reward() -> None:
@@ -116,7 +116,7 @@ def test_a_single_token_needs_no_whitening() -> None:
     one = Rollout([[3]], [[EOS]], torch.tensor([[-1.0]]), None, torch.tensor([[True]]), [True])
     config = _ppo_config(whiten=True)
     zeros_BT = torch.zeros(1, 1)
-    experience = assign_credit(one, one.logprobs_BT, zeros_BT, torch.tensor([2.0]), 0.1, config, _kl_config())
+    experience = experience_of(one, one.logprobs_BT, zeros_BT, torch.tensor([2.0]), 0.1, config, _kl_config())
     assert experience.advantages_BT.tolist() == [[2.0]]
 
 
@@ -177,7 +177,7 @@ def _setup(
 def _experience(policy: Policy, ppo: PPO, scores: Callable[[Rollout], Tensor] = _share_wanted) -> Experience:
     rollout = _roll(policy)
     values_BT = ppo.values(rollout, ppo.batches(rollout))
-    return assign_credit(rollout, rollout.logprobs_BT, values_BT, scores(rollout), 0.1, ppo.ppo, ppo.kl)
+    return experience_of(rollout, rollout.logprobs_BT, values_BT, scores(rollout), 0.1, ppo.ppo, ppo.kl)
 
 
 def _rng() -> torch.Generator:
@@ -323,7 +323,7 @@ def test_the_first_pass_starts_at_ratio_1() -> None:
 
 def test_every_answer_is_in_one_minibatch_of_a_pass() -> None:
     _, ppo = _setup(minibatches=3)
-    parts = list(ppo._minibatches(8, _rng()))
+    parts = list(ppo.minibatches(range(8), _rng()))
     assert [len(p) for p in parts] == [3, 3, 2]
     assert sorted(i for part in parts for i in part) == list(range(8))
 
@@ -365,7 +365,7 @@ def test_the_critic_learns_its_returns() -> None:
         for _ in range(8):
             rollout = _roll(policy)
             values_BT = ppo.values(rollout, ppo.batches(rollout))
-            experience = assign_credit(rollout, rollout.logprobs_BT, values_BT, torch.ones(8), 0.0, ppo.ppo, ppo.kl)
+            experience = experience_of(rollout, rollout.logprobs_BT, values_BT, torch.ones(8), 0.0, ppo.ppo, ppo.kl)
             losses.append(ppo.update(experience, 0.0, 3e-2, _rng())["loss/value_avg"])
         assert losses[-1] < 0.3 * losses[0]
 
@@ -405,7 +405,7 @@ def test_kl_in_the_loss_pulls_the_policy_back_to_the_reference(estimator: str) -
         return float((r_N.square() / 2 if estimator == "k2" else (-r_N).exp() - 1 + r_N).mean())
 
     zeros_BT = torch.zeros_like(reference_BT)
-    experience = assign_credit(rollout, reference_BT, zeros_BT, torch.ones(8), 0.5, ppo.ppo, ppo.kl)
+    experience = experience_of(rollout, reference_BT, zeros_BT, torch.ones(8), 0.5, ppo.ppo, ppo.kl)
     assert float(experience.advantages_BT.abs().sum()) == 0.0
     before = penalty()
     first = PPO(policy, None, _ppo_config(advantage="rloo", epochs=1, minibatches=1), ppo.kl, 1.0, 4096, PAD)
@@ -441,7 +441,7 @@ def test_a_trivial_bandit_is_learnt(advantage: str) -> None:
         rollout = _roll(policy, prompts, seed=step)
         scores_B = torch.tensor([float(WANTED in r) for r in rollout.responses])
         values_BT = ppo.values(rollout, ppo.batches(rollout))
-        experience = assign_credit(rollout, rollout.logprobs_BT, values_BT, scores_B, 0.0, ppo.ppo, ppo.kl)
+        experience = experience_of(rollout, rollout.logprobs_BT, values_BT, scores_B, 0.0, ppo.ppo, ppo.kl)
         ppo.update(experience, 0.0, 1e-2, _rng())
         scores.append(float(scores_B.mean()))
     assert scores[0] < 0.5
@@ -476,7 +476,7 @@ def test_golden_curve() -> None:
         reference_BT = response_values(reference, rollout, batches, 0.9)
         scores_B = _share_wanted(rollout) + torch.tensor([r[0] / 20 for r in rollout.responses])
         values_BT = ppo.values(rollout, batches)
-        experience = assign_credit(rollout, reference_BT, values_BT, scores_B, 0.05, ppo.ppo, ppo.kl)
+        experience = experience_of(rollout, reference_BT, values_BT, scores_B, 0.05, ppo.ppo, ppo.kl)
         ppo.update(experience, 0.05, 2e-3, rng)
         curve.append((float(scores_B.mean()), float(experience.kl_B.mean())))
     assert curve[0][1] == pytest.approx(0.0, abs=1e-5), "before the first update policy and reference are one"

@@ -33,8 +33,8 @@ def ece(probability_P: Tensor, outcome_P: Tensor, bins: int = 10) -> float:
 
     Few pairs make it too large: with n in a bin even perfect claims miss by about 0.4 / sqrt(n).
     """
-    told = reliability(probability_P, outcome_P, bins)
-    return sum(b.count * abs(b.claimed - b.observed) for b in told) / max(1, len(probability_P))
+    curve = reliability(probability_P, outcome_P, bins)
+    return sum(b.count * abs(b.claimed - b.observed) for b in curve) / max(1, len(probability_P))
 
 
 def reliability(probability_P: Tensor, outcome_P: Tensor, bins: int = 10) -> list[Bin]:

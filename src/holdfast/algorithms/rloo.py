@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from holdfast.algorithms.grpo import grpo_advantages
+
 
 def rloo_advantages(rewards_B: Tensor, group_size: int) -> Tensor:
     """Each reward less the mean reward of the other members of its group.
@@ -17,10 +19,4 @@ def rloo_advantages(rewards_B: Tensor, group_size: int) -> Tensor:
     """
     if group_size < 2:
         raise ValueError(f"Leaving one out needs groups of at least 2, not {group_size}.")
-    if rewards_B.numel() % group_size:
-        raise ValueError(f"{rewards_B.numel()} rewards do not divide into groups of {group_size}.")
-    groups = rewards_B.view(-1, group_size)
-    # Measured from the first member, equal rewards cancel exactly instead of up to rounding.
-    groups = groups - groups[:, :1]
-    centred = groups - groups.mean(dim=1, keepdim=True)
-    return (centred * (group_size / (group_size - 1))).view(-1)
+    return grpo_advantages(rewards_B, group_size, scale=False) * (group_size / (group_size - 1))

@@ -69,10 +69,10 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     from holdfast.errors import HoldfastError
     from holdfast.models.lora import adapted, lora_of
     from holdfast.models.policy import Policy
-    from holdfast.reward.ensemble import VersionStore, members_in
+    from holdfast.reward.ensemble import members_in
+    from holdfast.reward.standalone import load_ensemble
     from holdfast.run.answers import sampling_of
     from holdfast.run.inputs import gather
-    from holdfast.run.models import build_ensemble
     from holdfast.train.best_of_n import BestOfN
     from holdfast.worlds.loading import load_task, load_world
 
@@ -86,8 +86,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     if args.limit is not None and args.limit < 1:
         raise HoldfastError(f"--limit is {args.limit}; answer at least 1 prompt.")
     ingredients = gather(config, load_task(config, load_world(config)), ensemble_given=True)
-    ensemble = build_ensemble(config, ingredients.lm, ingredients.codec)
-    VersionStore(rewards).load_in_use_into(ensemble)
+    ensemble = load_ensemble(rewards, ingredients.lm, ingredients.codec, config)
     lora = lora_of(config.policy)
     # Adapters only for a policy that is going to learn.
     lm = adapted(ingredients.lm, lora, seed=config.run.seed) if args.distil and lora.rank else ingredients.lm
@@ -106,8 +105,8 @@ def distil_into(
 ) -> int:
     from dataclasses import asdict
 
+    from holdfast.models.load import save_model
     from holdfast.models.lora import merged
-    from holdfast.run.reference import save_model
     from holdfast.stages.distillation import distil
 
     done = distil(chooser, prompts, config, watch)

@@ -27,7 +27,7 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.cli.session import tell_notes
     from holdfast.cli.terminal import StopRequest, Watch
     from holdfast.errors import HoldfastError
-    from holdfast.reward.ensemble import VersionStore
+    from holdfast.reward.standalone import RewardEnsemble
     from holdfast.run.build import assemble
     from holdfast.run.directory import RunDirectory
     from holdfast.run.inputs import gather
@@ -50,7 +50,7 @@ def work(args: argparse.Namespace) -> int:
         try:
             ensemble = assembly.loop.reward.ensemble
             accuracy = assembly.loop.refresher.holdout_accuracy()
-            VersionStore(args.out).save(ensemble)
+            RewardEnsemble(ensemble, ingredients.lm, ingredients.codec).save(args.out)
         finally:
             assembly.close()
     right = "no held-out labels to measure on" if accuracy is None else f"right on {accuracy:.1%} of held-out labels"

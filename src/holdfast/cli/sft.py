@@ -25,9 +25,10 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.cli.session import tell_notes
     from holdfast.cli.terminal import StopRequest, Watch
     from holdfast.errors import HoldfastError
+    from holdfast.models.load import save_model
     from holdfast.randomness import generator
     from holdfast.run.inputs import gather
-    from holdfast.run.reference import imitator, save_model, take_in
+    from holdfast.run.reference import imitator, take_in
     from holdfast.train.sft import fine_tune
     from holdfast.worlds.loading import load_task, load_world
 

@@ -25,10 +25,9 @@ from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
 from holdfast.randomness import generator
 from holdfast.reward.aggregate import Aggregation, aggregate
-from holdfast.reward.ensemble import VersionStore
+from holdfast.reward.standalone import load_ensemble
 from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
-from holdfast.run.models import build_ensemble
 from holdfast.run.observer import Answer
 from holdfast.train.best_of_n import BestOfN
 
@@ -62,8 +61,7 @@ def draw_pool(run: RunDirectory, gold: Gold, prompts: Sequence[Prompt], answers:
     """The reference's answers of a run, scored by a version of its ensemble."""
     config = run.config()
     lm, codec = load_causal_lm(run.reference, config.policy.dtype)
-    ensemble = build_ensemble(config, lm, codec)
-    VersionStore(run.rewards).load_into(ensemble, version)
+    ensemble = load_ensemble(run.rewards, lm, codec, config, version)
     chooser = BestOfN(Policy(lm, fast=config.policy.fast), ensemble, codec, sampling_of(config))
     members, golds = [], []
     for c in chooser.candidates(prompts, answers, generator(config.run.seed, "pool")):

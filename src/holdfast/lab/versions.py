@@ -22,8 +22,8 @@ from holdfast.models.load import load_causal_lm
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble, VersionStore
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
-from holdfast.run.models import build_ensemble
 
 
 @dataclass(frozen=True)

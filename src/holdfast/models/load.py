@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.codec import Codec
+from holdfast.models.directory import write_model_directory
 
 # Loading bars of a model that is in memory within a second only hide what matters.
 transformers_logging.disable_progress_bar()
@@ -32,16 +33,16 @@ def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]
         # Read by itself first: a config that cannot be read otherwise fails as something else, far away.
         json.loads((directory / "config.json").read_text(encoding="utf-8"))
         AutoConfig.from_pretrained(directory, local_files_only=True)
-        model, told = AutoModelForCausalLM.from_pretrained(
+        model, loading = AutoModelForCausalLM.from_pretrained(
             directory, local_files_only=True, use_safetensors=True, dtype=dtype, output_loading_info=True
         )
     except Exception as error:
         raise HoldfastError(f"The model in {directory} cannot be loaded: {first_line(error)}") from error
-    if told["missing_keys"]:
+    if loading["missing_keys"]:
         # transformers would fill them with random numbers and go on.
         raise HoldfastError(
-            f"The weights in {directory} lack {len(told['missing_keys'])} tensors of the model, "
-            f"{min(told['missing_keys'])} for one; save the whole causal LM, head included."
+            f"The weights in {directory} lack {len(loading['missing_keys'])} tensors of the model, "
+            f"{min(loading['missing_keys'])} for one; save the whole causal LM, head included."
         )
     codec = load_codec(directory)
     check_vocabulary(model, codec, directory)
@@ -58,6 +59,16 @@ def load_codec(directory: Path) -> Codec:
         raise
     except Exception as error:
         raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {first_line(error)}") from error
+
+
+def save_model(directory: Path, lm: Any, codec: Codec) -> None:
+    """A directory that `AutoModelForCausalLM.from_pretrained` loads, tokenizer included."""
+
+    def write(temporary: Path) -> None:
+        lm.save_pretrained(temporary, safe_serialization=True)
+        codec.tokenizer.save_pretrained(temporary)
+
+    write_model_directory(directory, write)
 
 
 def check_vocabulary(model: Any, codec: Codec, directory: Path) -> None:

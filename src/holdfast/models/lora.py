@@ -54,6 +54,15 @@ def lora_of(config: PolicyConfig) -> LoRA:
     return LoRA(config.lora_rank, config.lora_alpha, tuple(config.lora_targets))
 
 
+def lora_in(model: nn.Module) -> LoRA:
+    """The adapters that a model has, by which others like them can be made; rank 0 where it has none."""
+    adapters = {name: part for name, part in model.named_modules() if isinstance(part, BaseTunerLayer)}
+    for part in adapters.values():
+        one: Any = part
+        return LoRA(one.r[ADAPTER], one.lora_alpha[ADAPTER], tuple(adapters))
+    return LoRA()
+
+
 def twin(model: Model) -> Model:
     """A copy that shares whatever is frozen: everything but the adapters of a LoRA model, nothing of another."""
     frozen = [p for p in model.parameters() if not p.requires_grad]

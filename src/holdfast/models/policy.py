@@ -82,6 +82,14 @@ def checkpointed(model: nn.Module, wanted: bool) -> Iterator[None]:
         model.eval()
 
 
+def context_of(lm: Any) -> int | None:
+    """The longest sequence that a model can take, where its config says so."""
+    for name in ("max_position_embeddings", "n_positions", "n_ctx"):
+        if isinstance(getattr(lm.config, name, None), int):
+            return int(getattr(lm.config, name))
+    return None
+
+
 class Policy(nn.Module):
     """A causal LM seen as trunk and head, so that only response tokens pay for logits.
 
@@ -112,11 +120,7 @@ class Policy(nn.Module):
     @property
     def context(self) -> int | None:
         """The longest sequence the model can take, where its config says so."""
-        config = self.lm.config
-        for name in ("max_position_embeddings", "n_positions", "n_ctx"):
-            if isinstance(getattr(config, name, None), int):
-                return int(getattr(config, name))
-        return None
+        return context_of(self.lm)
 
     @property
     def vocabulary(self) -> int:

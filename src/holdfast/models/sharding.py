@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -130,14 +131,14 @@ def full(tensor: Tensor) -> Tensor:
     return plain(tensor.detach())
 
 
-def like(tensor: Tensor, given: Tensor) -> Tensor:
+def like(tensor: Tensor, whole_tensor: Tensor) -> Tensor:
     """A given whole tensor dealt out as another one is."""
-    if not is_dealt(tensor) or is_dealt(given):
-        return given
+    if not is_dealt(tensor) or is_dealt(whole_tensor):
+        return whole_tensor
     from torch.distributed.tensor import distribute_tensor
 
     mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
-    return distribute_tensor(given, mesh, placements, src_data_rank=None)
+    return distribute_tensor(whole_tensor, mesh, placements, src_data_rank=None)
 
 
 def whole_state(model: nn.Module) -> dict[str, Tensor]:
@@ -152,21 +153,34 @@ def put_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load whole tensors into the model, in every process that holds it."""
     if not is_sharded(model):
         load_moving_weights(model, state)
-        with PROCESSES.joint("put", [model], {}, state):
+        with PROCESSES.joint("put", [model], state=state):
             return
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if {name: tensor.shape for name, tensor in state.items()} != shapes:
         raise RuntimeError("The weights are those of another model.")
-    with PROCESSES.joint("put", [model], {}, state):
+    with PROCESSES.joint("put", [model], state=state):
         copy_in(model, state)
+
+
+@dataclass(frozen=True)
+class ModelWeights:
+    """A model's weights that move, as a part of a checkpoint."""
+
+    model: nn.Module
+
+    def state(self) -> dict[str, Tensor]:
+        return whole_state(self.model)
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        put_state(self.model, state)
 
 
 @torch.no_grad()
 def copy_in(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """This process's part of `put_state`."""
     own = model.state_dict()
-    for name, given in state.items():
-        own[name].copy_(like(own[name], given.to(own[name].device)))
+    for name, values in state.items():
+        own[name].copy_(like(own[name], values.to(own[name].device)))
 
 
 def is_dealt(tensor: Any) -> bool:

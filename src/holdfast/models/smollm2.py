@@ -35,8 +35,8 @@ def smollm2_directory() -> Path:
 
 def weights_file() -> Path:
     """The GGUF file in the installed package, which is not imported: it wants a program that is not needed here."""
-    found = importlib.util.find_spec(PACKAGE)
-    files = sorted(Path(found.origin).parent.glob("*.gguf")) if found is not None and found.origin else []
+    spec = importlib.util.find_spec(PACKAGE)
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec is not None and spec.origin else []
     if not files:
         raise HoldfastError(f"The weights of SmolLM2 are not installed; `{INSTALL}` brings them.")
     return files[0]
@@ -47,11 +47,11 @@ def convert(gguf: Path, directory: Path) -> None:
     if importlib.util.find_spec("gguf") is None:
         raise HoldfastError("Reading GGUF weights needs the package gguf; pip install 'holdfast-rl[real]'.")
     try:
-        given = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype="float32")
+        quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype="float32")
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except Exception as error:
         raise HoldfastError(f"The weights in {gguf} cannot be read: {first_line(error)}") from error
-    model = plain_copy(given)
+    model = plain_copy(quantised)
 
     def write(temporary: Path) -> None:
         model.save_pretrained(temporary, safe_serialization=True)
@@ -61,13 +61,13 @@ def convert(gguf: Path, directory: Path) -> None:
     write_model_directory(directory, write)
 
 
-def plain_copy(given: Any) -> Any:
+def plain_copy(lm: Any) -> Any:
     """The same weights in a Llama that knows nothing of the file they came from."""
-    settings = given.config.to_dict()
+    settings = lm.config.to_dict()
     for name in ("quantization_config", "_name_or_path", "_model_name_or_path", "transformers_version"):
         settings.pop(name, None)
     model = LlamaForCausalLM(LlamaConfig(**settings))
-    model.load_state_dict(given.state_dict())
+    model.load_state_dict(lm.state_dict())
     return model
 
 

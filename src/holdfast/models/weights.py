@@ -24,10 +24,10 @@ def moving_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def load_moving_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Put them back; like torch, a RuntimeError says that these are another model's."""
-    told = model.load_state_dict(dict(weights), strict=False)
-    missing = [name for name in told.missing_keys if name not in _frozen(model)]
-    if missing or told.unexpected_keys:
-        raise RuntimeError(f"missing {missing[:3]}, unexpected {told.unexpected_keys[:3]}")
+    keys = model.load_state_dict(dict(weights), strict=False)
+    missing = [name for name in keys.missing_keys if name not in _frozen(model)]
+    if missing or keys.unexpected_keys:
+        raise RuntimeError(f"missing {missing[:3]}, unexpected {keys.unexpected_keys[:3]}")
 
 
 def base_fingerprint(model: nn.Module) -> str:
@@ -37,8 +37,8 @@ def base_fingerprint(model: nn.Module) -> str:
         return ""
     digest = hashlib.sha256()
     for parameter in frozen:
-        some = parameter.detach().flatten()[:: max(1, parameter.numel() // FINGERPRINT)][:FINGERPRINT]
-        digest.update(some.float().cpu().numpy().tobytes())
+        numbers = parameter.detach().flatten()[:: max(1, parameter.numel() // FINGERPRINT)][:FINGERPRINT]
+        digest.update(numbers.float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -8,8 +8,7 @@
       add(tensors)             sums over the processes, in place
 
 Everything that is decided is decided once, by process 0: which answers are drawn with which random numbers, what people
-say, what the guard does. With one process all of this does nothing. What the processes tell each other is JSON and
-tensors; nothing is unpickled.
+say, what the guard does. With one process all of this does nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, SaidElsewhere
+from holdfast.parallel.wire import put_together, take_apart
 
 Item = TypeVar("Item")
 
@@ -44,13 +44,12 @@ def world_size() -> int:
 
 
 @dataclass(frozen=True)
-class Message:
+class Order:
     """A piece of work: its name, the models it is about by their names, and what it needs."""
 
     work: str
     models: tuple[str, ...] = ()
-    document: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    needed: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Processes:
@@ -98,20 +97,17 @@ class Processes:
             self.models |= {name: model for name, model in models.items() if model is not None}
 
     @contextmanager
-    def joint(
-        self,
-        work: str,
-        models: Sequence[nn.Module] = (),
-        document: Mapping[str, Any] | None = None,
-        tensors: Mapping[str, Tensor] | None = None,
-    ) -> Iterator[None]:
-        """Have all processes do this work; a no-op for one process, inside joint work, and for unknown models."""
+    def joint(self, work: str, models: Sequence[nn.Module] = (), **needed: Any) -> Iterator[None]:
+        """Have all processes do this work; a no-op for one process, inside joint work, and for unknown models.
+
+        `needed` is what the others need for it: whatever `wire` takes apart.
+        """
         names = self._names(models)
         if self.world == 1 or not self.main or self._mode != "free" or names is None:
             yield
             return
         with self._turn:
-            self._send(Message(work, names, document or {}, tensors or {}))
+            self._send(Order(work, names, needed))
             with self._as("joint"), self.watched():
                 try:
                     yield
@@ -157,15 +153,14 @@ class Processes:
         with self.watched():
             dist.broadcast(tensor, source, group=self._group(tensor))
 
-    def receive(self) -> Message:
+    def receive(self) -> Order:
         """What process 0 wants done next; for followers, which wait here."""
         with self.watched():
             header = json.loads(bytes(self._receive_bytes()))
-            tensors = {}
-            for name, kind, shape in header["tensors"]:
-                tensors[name] = torch.empty(shape, dtype=getattr(torch, kind))
-                dist.broadcast(tensors[name], 0, group=self._control)
-        return Message(header["work"], tuple(header["models"]), header["document"], tensors)
+            tensors = [torch.empty(shape, dtype=getattr(torch, kind)) for kind, shape in header["tensors"]]
+            for tensor in tensors:
+                dist.broadcast(tensor, 0, group=self._control)
+        return Order(header["work"], tuple(header["models"]), put_together(header["needed"], tensors))
 
     def agree(self, complaint: str) -> None:
         """Go on only if no process has a complaint. Process 0 says the first there is, the others end quietly."""
@@ -173,23 +168,23 @@ class Processes:
             if complaint:
                 raise HoldfastError(complaint)
             return
-        said = torch.zeros(SENTENCE, dtype=torch.uint8)
+        own = torch.zeros(SENTENCE, dtype=torch.uint8)
         words = complaint.encode()[:SENTENCE]
-        said[: len(words)] = torch.tensor(list(words), dtype=torch.uint8)
-        everyone = [torch.zeros_like(said) for _ in range(self.world)]
+        own[: len(words)] = torch.tensor(list(words), dtype=torch.uint8)
+        everyone = [torch.zeros_like(own) for _ in range(self.world)]
         with self.watched():
-            dist.all_gather(everyone, said, group=self._control)
+            dist.all_gather(everyone, own, group=self._control)
         texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in everyone]
-        found = [text if rank == 0 else f"Process {rank}: {text}" for rank, text in enumerate(texts) if text]
-        if found:
+        complaints = [text if rank == 0 else f"Process {rank}: {text}" for rank, text in enumerate(texts) if text]
+        if complaints:
             self.part_ways()
-            raise HoldfastError(found[0]) if self.main else SaidElsewhere(found[0])
+            raise HoldfastError(complaints[0]) if self.main else SaidElsewhere(complaints[0])
 
     def end(self) -> None:
         """Let the followers go."""
         if self.world > 1 and self.main and not self._broken:
             with self._turn:
-                self._send(Message("end"))
+                self._send(Order("end"))
                 self.part_ways()
 
     def part_ways(self) -> None:
@@ -235,17 +230,14 @@ class Processes:
         finally:
             self._mode = before
 
-    def _send(self, message: Message) -> None:
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in message.tensors.items()}
-        header = {
-            "work": message.work,
-            "models": message.models,
-            "document": message.document,
-            "tensors": [[name, str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in tensors.items()],
-        }
+    def _send(self, order: Order) -> None:
+        inside: list[Tensor] = []
+        header = {"work": order.work, "models": order.models, "needed": take_apart(order.needed, inside)}
+        tensors = [tensor.detach().cpu().contiguous() for tensor in inside]
+        header["tensors"] = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
         with self.watched():
             self._send_bytes(json.dumps(header).encode())
-            for tensor in tensors.values():
+            for tensor in tensors:
                 dist.broadcast(tensor, 0, group=self._control)
 
     def _send_bytes(self, data: bytes) -> None:
@@ -267,7 +259,7 @@ class Processes:
             try:
                 if self._broken:
                     return
-                self._send(Message("wait"))
+                self._send(Order("wait"))
             except HoldfastError:
                 return  # the main thread meets the same at its next piece of work
             finally:

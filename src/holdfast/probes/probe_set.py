@@ -73,9 +73,9 @@ def build_set(pairs: Sequence[TextPair], codec: Codec, seed: int, count: int, co
     if len(pairs) < 2:
         raise HoldfastError(f"Probes need at least 2 prompts with answers, and there are {len(pairs)}.")
     rng = generator(seed, "probes")
-    some = [pairs[i] for i in sorted(torch.randperm(len(pairs), generator=rng)[:count].tolist())]
-    prompts = [codec.encode_prompt(pair.prompt) for pair in some]
-    chosen = [codec.encode_response(pair.chosen) for pair in some]
+    drawn = [pairs[i] for i in sorted(torch.randperm(len(pairs), generator=rng)[:count].tolist())]
+    prompts = [codec.encode_prompt(pair.prompt) for pair in drawn]
+    chosen = [codec.encode_response(pair.chosen) for pair in drawn]
     words = [i for i in range(codec.vocabulary) if i not in set(codec.tokenizer.all_special_ids)]
 
     def any_words(length: int) -> list[int]:
@@ -84,9 +84,9 @@ def build_set(pairs: Sequence[TextPair], codec: Codec, seed: int, count: int, co
 
     answers = {
         "chosen": chosen,
-        "rejected": [codec.encode_response(pair.rejected) for pair in some],
-        "chosen_varied": [varied(codec, pair.chosen, rng) for pair in some],
-        "rejected_varied": [varied(codec, pair.rejected, rng) for pair in some],
+        "rejected": [codec.encode_response(pair.rejected) for pair in drawn],
+        "chosen_varied": [varied(codec, pair.chosen, rng) for pair in drawn],
+        "rejected_varied": [varied(codec, pair.rejected, rng) for pair in drawn],
         "other": [*chosen[1:], chosen[0]],
         "permuted": [[*(c[i] for i in torch.randperm(len(c) - 1, generator=rng).tolist()), c[-1]] for c in chosen],
         "random": [any_words(len(c) - 1) for c in chosen],
@@ -112,28 +112,28 @@ def varied(codec: Codec, text: str, rng: torch.Generator) -> list[int]:
 
 def labelled_pairs(labelled: Iterable[LabelledComparison]) -> list[TextPair]:
     """The clear-cut comparisons, the preferred side as chosen."""
-    found = []
+    pairs = []
     for item in labelled:
         a, b = item.comparison.a.text, item.comparison.b.text
         if item.share_a != 0.5 and a != b:
             better, worse = (a, b) if item.share_a > 0.5 else (b, a)
-            found.append(TextPair(item.comparison.prompt, better, worse))
-    return found
+            pairs.append(TextPair(item.comparison.prompt, better, worse))
+    return pairs
 
 
 def demonstration_pairs(demonstrations: Sequence[Demonstration], seed: int, count: int) -> list[TextPair]:
     """Demonstrations as chosen; as rejected, the demonstration for the prompt that is most like theirs."""
     order = torch.randperm(len(demonstrations), generator=generator(seed, "probe demonstrations")).tolist()
-    some = [demonstrations[i] for i in order[: max(count, NEIGHBOURS)]]
-    words = [set(str(d.prompt).lower().split()) for d in some]
-    found = []
-    for i in range(min(count, len(some))):
+    drawn = [demonstrations[i] for i in order[: max(count, NEIGHBOURS)]]
+    words = [set(str(d.prompt).lower().split()) for d in drawn]
+    pairs = []
+    for i in range(min(count, len(drawn))):
         likeness = [
             (len(words[i] & other) / max(1, len(words[i] | other)), -j)
             for j, other in enumerate(words)
-            if j != i and some[j].response != some[i].response
+            if j != i and drawn[j].response != drawn[i].response
         ]
         if likeness:
             nearest = -max(likeness)[1]
-            found.append(TextPair(some[i].prompt, some[i].response, some[nearest].response))
-    return found
+            pairs.append(TextPair(drawn[i].prompt, drawn[i].response, drawn[nearest].response))
+    return pairs

@@ -80,7 +80,7 @@ def read_probes(policy: Policy, probes: ProbeSet, stage: str, pad_id: int, max_t
     batches = micro_batches(probes.prompts, chosen, range(count), pad_id, max_tokens, policy.device, pieces)
     seen = along(policy, batches)
     ids = [seen.ids_of(row) for row in range(count)]
-    hits = [a == b for own, said in zip(ids, chosen, strict=True) for a, b in zip(own, said, strict=True)]
+    hits = [a == b for own, answer in zip(ids, chosen, strict=True) for a, b in zip(own, answer, strict=True)]
     argmax = [seen.argmax_of(row) for row in range(count)]
     return {
         "logprob": {kind: float(values.mean()) for kind, values in by_kind.items()},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,8 +23,10 @@ from holdfast.checkpoint.files import JSON, read_json
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import DOCUMENT
+from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch, micro_batches
+from holdfast.models.lora import lora_in
 from holdfast.models.reward_model import RewardModel
 from holdfast.models.sharding import is_sharded, put_state, whole, whole_state
 from holdfast.models.weights import base_fingerprint
@@ -33,6 +35,8 @@ from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
 
 Tokens = Sequence[Sequence[int]]
+# What a planted flaw is worth to each answer, by prompts and responses.
+Bonus = Callable[[Tokens, Tokens], Tensor]
 
 
 # Every version can be gone back to, so none is pruned.
@@ -79,7 +83,7 @@ class Ensemble:
     sds: tuple[float, ...] = ()
     round: int = 0
     probe: RewardModel | None = None
-    bonus: Callable[[Tokens, Tokens], Tensor] | None = None
+    bonus: Bonus | None = None
     bonus_scale: float = 0.0
 
     @property
@@ -190,7 +194,7 @@ class Ensemble:
         """What the models (all) say of each answer, and what the head of the first of them reads, if asked for."""
         models = self.models if models is None else models
         needed = {"prompts": list(prompts), "responses": list(responses), "with_features": with_features}
-        with PROCESSES.joint("score", models, needed):
+        with PROCESSES.joint("score", models, **needed):
             return self.score_with(models, prompts, responses, with_features)
 
     @torch.no_grad()
@@ -250,6 +254,7 @@ class VersionStore:
             "version": ensemble.version,
             "members": len(ensemble.members),
             "pooling": ensemble.members[0].pooling,
+            "lora": asdict(lora_in(ensemble.members[0].trunk)),
             "base": base_fingerprint(ensemble.members[0]),
             "labels": ensemble.labels,
             "watermark": ensemble.watermark,
@@ -318,6 +323,16 @@ class VersionStore:
         # A round refreshes before its first step; what it has made is known to a checkpoint within it.
         return int(document["ensemble"]["version"]), int(at["round"]) + bool(at["step_in_round"])
 
+    def built_with(self, version: int, config: Config) -> Config:
+        """The settings with those parts that a version was built with: members, pooling, probe, adapters."""
+        document = self._document(version)
+        if not document:
+            return config  # loading it says that it is not there
+        lora = {f"lora_{name}": value for name, value in document["lora"].items()}
+        halves = (self._store.directory / version_name(version) / "probe.safetensors").is_file()
+        reward = replace(config.reward, members=document["members"], pooling=document["pooling"], halves=halves)
+        return replace(config, reward=reward, policy=replace(config.policy, **lora))
+
     def load_in_use_into(self, ensemble: Ensemble) -> None:
         """The version in use."""
         self.load_into(ensemble, self.in_use())
@@ -331,10 +346,10 @@ class VersionStore:
                 f"Reward version {version} has {document['members']} members, "
                 f"but reward.members is {len(ensemble.members)}."
             )
-        pooling = document.get("pooling", "last")
+        pooling = document["pooling"]
         if pooling != ensemble.members[0].pooling:
             raise HoldfastError(f"Reward version {version} was trained with reward.pooling = {pooling!r}; set that.")
-        if document.get("base", "") != base_fingerprint(ensemble.members[0]):
+        if document["base"] != base_fingerprint(ensemble.members[0]):
             raise HoldfastError(
                 f"Reward version {version} was not trained on these frozen weights; take the policy and the "
                 "policy.lora_rank that it was trained with, or train one with `holdfast reward`."
@@ -354,7 +369,7 @@ class VersionStore:
         ensemble.version = int(document["version"])
         ensemble.labels = int(document["labels"])
         ensemble.watermark = int(document["watermark"])
-        ensemble.round = int(document.get("round", 0))
+        ensemble.round = int(document["round"])
         ensemble.means, ensemble.sds = tuple(document["means"]), tuple(document["sds"])
 
     def _document(self, number: int) -> dict[str, Any]:

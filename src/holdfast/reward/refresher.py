@@ -100,7 +100,7 @@ class Material:
 
 
 @dataclass
-class Refreshing:
+class Refresher:
     """Trains versions of the ensemble from the store. Held-out comparisons never train.
 
     `last_round` and `last_step` say when the version in use was made. A refresh that is refused leaves them as they
@@ -241,8 +241,8 @@ class Refreshing:
             return []
         asked = [unseen if (unseen := unseen_by(p.key, members, kind)) is not None else 0 for p in pairs]
         easy = surest(pairs, self.ensemble.opinion_margins(pairs, asked), count)
-        found = self.store.labelled_among(easy, self.answered.watermark)
-        return [repeat_of(item.comparison, round, self.key) for item in found]
+        items = self.store.labelled_among(easy, self.answered.watermark)
+        return [repeat_of(item.comparison, round, self.key) for item in items]
 
     def repeats(self, up_to_round: int) -> Repeats:
         """How people answered what they were asked again."""

@@ -39,7 +39,7 @@ class Scored:
 
 
 @dataclass
-class Rewarding:
+class RewardSource:
     """Scores with the ensemble, aggregates, shapes. `reference_answers` samples the reference for bounded shaping."""
 
     ensemble: Ensemble

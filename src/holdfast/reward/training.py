@@ -6,21 +6,20 @@ Shapes: P pair; the rows of a batch are the P first sides, then the P second sid
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from holdfast.algorithms.bradley_terry import bradley_terry_loss, pair_accuracy
-from holdfast.algorithms.finite import all_finite
 from holdfast.config.schema import RewardConfig
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import HoldfastError, MetByAll
 from holdfast.models.batches import deal_by_length, group_by_work, take_rows
-from holdfast.models.gradients import accumulate
+from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.reward_model import RewardModel
-from holdfast.models.sharding import is_sharded, plain
+from holdfast.models.sharding import is_sharded
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
@@ -66,13 +65,8 @@ def fit_ensemble(
         )
     # Each member draws from a generator of its own, so members can be fitted side by side and come out the same.
     seeds = torch.randint(2**62, (len(ensemble.models),), generator=rng).tolist()
-    needed = {
-        "pairs": [list(vars(pair).values()) for pair in pairs],
-        "settings": asdict(settings),
-        "seeds": seeds,
-        "bonus_scale": ensemble.bonus_scale,
-    }
-    with PROCESSES.joint("fit", ensemble.models, needed if PROCESSES.world > 1 else {}):
+    needed = {"pairs": pairs, "settings": settings, "seeds": seeds, "bonus_scale": ensemble.bonus_scale}
+    with PROCESSES.joint("fit", ensemble.models, **needed):
         return fit_with(ensemble, pairs, settings, config, seeds, progress)
 
 
@@ -95,7 +89,7 @@ def fit_with(
         own = torch.Generator().manual_seed(seed)
         return _fit_member(ensemble, member, share, settings, config, own, progress)
 
-    jobs = [partial(fit, *given) for given in zip(ensemble.models, shares, seeds, strict=True)]
+    jobs = [partial(fit, *of_member) for of_member in zip(ensemble.models, shares, seeds, strict=True)]
     if PROCESSES.together and not is_sharded(ensemble.models[0]):
         progress.begin("reward model", sum(PROCESSES.part(updates)))
         fits = _dealt(ensemble.models, jobs)
@@ -115,26 +109,26 @@ def fit_with(
 def _dealt(models: Sequence[RewardModel], jobs: Sequence[Callable[[], Fit]]) -> list[Fit]:
     """Each process fits its share of the members alone; then every member goes from its process to the others."""
     mine = PROCESSES.part(range(len(models)))
-    told = torch.zeros(len(models), 3, dtype=torch.float64)
+    outcomes = torch.zeros(len(models), 3, dtype=torch.float64)
     failed = torch.zeros(1)
     error: HoldfastError | None = None
     with PROCESSES.apart():
         try:
             for k, fit in zip(mine, CORES.share([jobs[k] for k in mine]), strict=True):
-                told[k] = torch.tensor([fit.loss, fit.accuracy, fit.updates], dtype=torch.float64)
+                outcomes[k] = torch.tensor([fit.loss, fit.accuracy, fit.updates], dtype=torch.float64)
         except HoldfastError as met:
             error, failed[0] = met, 1.0
-    PROCESSES.add(told, failed)
+    PROCESSES.add(outcomes, failed)
     if failed[0]:
         raise MetByAll(str(error or "Training a reward model failed in another process; lower its lr."))
     with torch.no_grad():
         for k, model in enumerate(models):
             for tensor in model.state_dict().values():
                 # Through a copy: the fast path notices changes that are made to the tensor itself.
-                given = tensor.detach().clone()
-                PROCESSES.spread(given, k % PROCESSES.world)
-                tensor.copy_(given)
-    return [Fit(loss, accuracy, int(updates)) for loss, accuracy, updates in told.tolist()]
+                copy = tensor.detach().clone()
+                PROCESSES.spread(copy, k % PROCESSES.world)
+                tensor.copy_(copy)
+    return [Fit(loss, accuracy, int(updates)) for loss, accuracy, updates in outcomes.tolist()]
 
 
 def labels_for(k: int, ensemble: Ensemble, pairs: Sequence[Pair], kind: str) -> Sequence[Pair]:
@@ -171,6 +165,9 @@ def unseen_by(key: str, members: int, kind: str) -> int | None:
     return fold if fold < members else None
 
 
+BAD_GRADIENT = "Training a reward model met a gradient that is not a number; lower its lr."
+
+
 def _fit_member(
     ensemble: Ensemble,
     member: RewardModel,
@@ -194,12 +191,7 @@ def _fit_member(
             for group in optimiser.param_groups:
                 group["lr"] = schedule.at(update)
             loss, accuracy = _accumulate(ensemble, member, batch, config)
-            norm = plain(torch.nn.utils.clip_grad_norm_(learning(member), config.max_grad_norm))
-            # A bad number may not reach the weights, so it is looked for before the optimiser moves.
-            if not all_finite([norm]):
-                raise MetByAll("Training a reward model met a gradient that is not a number; lower its lr.")
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            clip_and_step(optimiser, config.max_grad_norm, MetByAll(BAD_GRADIENT))
             losses.append(loss)
             accuracies.append(accuracy)
             update += 1
@@ -222,28 +214,28 @@ def _accumulate(
         groups = group_by_work(range(len(batch)), lengths, room, CORES.free)
 
     def loss_of(group: list[int]) -> tuple[Tensor, tuple[float, float]]:
-        some = [batch[i] for i in group]
-        prompts, answers = [p.prompt for p in some] * 2, [p.a for p in some] + [p.b for p in some]
+        pairs = [batch[i] for i in group]
+        prompts, answers = [p.prompt for p in pairs] * 2, [p.a for p in pairs] + [p.b for p in pairs]
         rows = take_rows(prompts, answers, list(range(len(answers))), ensemble.pad_id, device)
         scores_2P, added_2P = member(rows), ensemble.added(prompts, answers)
         if added_2P is not None:
             # A planted flaw is part of what the member says, so that training can learn to take it back.
             scores_2P = scores_2P + added_2P.to(scores_2P)
         a_P, b_P = scores_2P.chunk(2)
-        share_P = torch.tensor([p.share_a for p in some], device=device)
+        share_P = torch.tensor([p.share_a for p in pairs], device=device)
         # The margin is for the preferred side to clear, whichever it is; a tie has none.
         margin_P = config.margin * torch.sign(share_P - 0.5)
-        part = len(some) / len(batch)
+        part = len(pairs) / len(batch)
         # Where every label counts whole, as nearly always, there is nothing to multiply.
-        whole = all(p.weight == 1.0 for p in some)
-        weight_P = None if whole else torch.tensor([p.weight for p in some], device=device)
+        whole = all(p.weight == 1.0 for p in pairs)
+        weight_P = None if whole else torch.tensor([p.weight for p in pairs], device=device)
         loss = part * bradley_terry_loss(a_P, b_P, margin_P, config.label_smoothing, config.centring, share_P, weight_P)
         better_P, worse_P = torch.where(share_P >= 0.5, a_P, b_P), torch.where(share_P >= 0.5, b_P, a_P)
         accuracy = part * float(pair_accuracy(better_P.detach(), worse_P.detach()))
         return loss, (float(loss.detach()), accuracy)
 
-    told = accumulate(learning(member), groups, loss_of)
-    loss, accuracy = PROCESSES.total([sum(loss for loss, _ in told), sum(accuracy for _, accuracy in told)])
+    parts = accumulate(learning(member), groups, loss_of)
+    loss, accuracy = PROCESSES.total([sum(loss for loss, _ in parts), sum(accuracy for _, accuracy in parts)])
     return loss, accuracy
 
 

@@ -10,7 +10,7 @@ Shapes: B rows, A rows still active, T tokens, V vocabulary, W tokens of a block
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -118,9 +118,11 @@ def sample(
 ) -> Rollout:
     """One response to each prompt. At temperature 0 the likeliest token is taken."""
     uniform_BT = torch.rand(len(prompts), sampling.max_new_tokens, generator=rng, dtype=torch.float64)
-    needed = {"prompts": list(prompts), "sampling": asdict(sampling), "eos_id": eos_id, "pad_id": pad_id}
-    with PROCESSES.joint("sample", [policy], needed, {"uniform": uniform_BT}), whole(policy):
-        return sample_with(policy, prompts, sampling, eos_id, pad_id, uniform_BT)
+    needed: dict[str, Any] = {
+        "prompts": list(prompts), "sampling": sampling, "eos_id": eos_id, "pad_id": pad_id, "uniform_BT": uniform_BT,
+    }  # fmt: skip
+    with PROCESSES.joint("sample", [policy], **needed), whole(policy):
+        return sample_with(policy, **needed)
 
 
 @torch.no_grad()

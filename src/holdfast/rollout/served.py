@@ -65,9 +65,9 @@ class ServedSampler:
             self._publish(policy, version)
         seeds = torch.randint(SEEDS, (len(prompts),), generator=rng).tolist()
         answers = self._ask(prompts, seeds)
-        if self._says_version and (found := self._server.version()) != version:
+        if self._says_version and (in_use := self._server.version()) != version:
             raise HoldfastError(
-                f"{self._server.name} answered with the weights {found!r} and not with the policy's: another run uses "
+                f"{self._server.name} answered with the weights {in_use!r} and not with the policy's: another run uses "
                 "it, or it was restarted; leave it to one run, and go on with `holdfast resume`."
             )
         beyond = max(max(answer.tokens) for answer in answers)

@@ -106,16 +106,16 @@ class VLLMServer:
     def load(self, directory: str, version: str) -> bool:
         """Have the server use the weights in a directory; whether it can say from now on that it does."""
         asked = {"method": "reload_weights", "kwargs": {"weights_path": directory}}
-        status, said = self._tried("POST", "/collective_rpc", asked, RELOAD_SECONDS)
+        status, reply = self._tried("POST", "/collective_rpc", asked, RELOAD_SECONDS)
         if status != 200:
             raise HoldfastError(
-                f"{self.name} could not load the weights in {directory} (it answered {status}{_said(said)}): it has to "
-                "see that directory (vllm.weights, vllm.weights_there) and to serve a model of the same shape."
+                f"{self.name} could not load the weights in {directory} (it answered {status}{_remark(reply)}): it "
+                "has to see that directory (vllm.weights, vllm.weights_there) and to serve a model of the same shape."
             )
         self._forget_prompts()
-        status, said = self._tried("POST", "/update_weight_version", {"new_version": version})
+        status, reply = self._tried("POST", "/update_weight_version", {"new_version": version})
         if status not in (200, 404):
-            raise self._refused("/update_weight_version", status, said)
+            raise self._refused("/update_weight_version", status, reply)
         return status == 200
 
     def version(self) -> str:
@@ -125,29 +125,29 @@ class VLLMServer:
     def _forget_prompts(self) -> None:
         """What is kept of prompts was computed with the weights before."""
         for _ in attempts(self._config.retries, self._sleep):
-            status, said = self._tried("POST", "/reset_prefix_cache", {})
+            status, reply = self._tried("POST", "/reset_prefix_cache", {})
             if status != 200:
-                raise self._refused("/reset_prefix_cache", status, said)
-            if not isinstance(said, dict) or said.get("success", True):
+                raise self._refused("/reset_prefix_cache", status, reply)
+            if not isinstance(reply, dict) or reply.get("success", True):
                 return
         raise HoldfastError(
             f"{self.name} is still busy with other answers and cannot take weights; leave it to the run."
         )
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
-        status, said = self._tried(method, path, body)
+        status, reply = self._tried(method, path, body)
         if status != 200:
-            raise self._refused(path, status, said)
-        return said
+            raise self._refused(path, status, reply)
+        return reply
 
     def _tried(self, method: str, path: str, body: object = None, seconds: float | None = None) -> tuple[int, Any]:
         """The last of several tries: the status and the JSON that came with it."""
         seconds = seconds or self._config.timeout_seconds
         for last in attempts(self._config.retries, self._sleep):
             try:
-                status, said = self._once(method, path, body, seconds)
+                status, reply = self._once(method, path, body, seconds)
                 if status not in PASSING or last:
-                    return status, said
+                    return status, reply
             except HoldfastError:
                 if last:
                     raise
@@ -181,24 +181,24 @@ class VLLMServer:
                 raise self._strange() from None
             return reply.status, text[:200].decode("utf-8", "replace")
 
-    def _fields(self, said: Any, name: str, kind: type) -> Any:
-        if not isinstance(said, dict) or not isinstance(said.get(name), kind):
+    def _fields(self, reply: Any, name: str, kind: type) -> Any:
+        if not isinstance(reply, dict) or not isinstance(reply.get(name), kind):
             raise self._strange()
-        return said[name]
+        return reply[name]
 
     def _strange(self) -> HoldfastError:
         return HoldfastError(f"{self.name} did not answer as vLLM does; check vllm.url.")
 
-    def _refused(self, path: str, status: int, said: Any) -> HoldfastError:
+    def _refused(self, path: str, status: int, reply: Any) -> HoldfastError:
         if status in (401, 403):
             return HoldfastError(f"{self.name} wants a key, or another one: set vllm.key_variable.")
         if status == 404 and path == "/weight_info":
             return HoldfastError(f"{self.name} no longer says which weights it uses; leave it to the run, and resume.")
-        return HoldfastError(f"{self.name} answered {status} at {path}{_said(said)}.")
+        return HoldfastError(f"{self.name} answered {status} at {path}{_remark(reply)}.")
 
 
-def _said(said: Any) -> str:
+def _remark(reply: Any) -> str:
     """A server's own words about an error, shortened."""
-    error = said.get("error", said.get("detail", said)) if isinstance(said, dict) else said
+    error = reply.get("error", reply.get("detail", reply)) if isinstance(reply, dict) else reply
     text = error.get("message", error) if isinstance(error, dict) else error
     return f": {' '.join(str(text).split())[:160].rstrip('.')}" if text else ""

@@ -17,11 +17,11 @@ from pathlib import Path
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import Part
 from holdfast.config import Config
-from holdfast.control.averaging import Averaging
 from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
+from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.guard.auditor import Auditor
@@ -30,6 +30,7 @@ from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
 from holdfast.guard.review import Review, most_pairs
 from holdfast.models.codec import Codec
+from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
 from holdfast.parallel.processes import PROCESSES
 from holdfast.people.labeller import TeamLabeller
@@ -40,8 +41,8 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.ensemble import VersionStore
-from holdfast.reward.refresher import Refreshing
-from holdfast.reward.scoring import Rewarding
+from holdfast.reward.refresher import Refresher
+from holdfast.reward.scoring import RewardSource
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.answers import Answers, sampling_of
 from holdfast.run.directory import RunDirectory
@@ -53,9 +54,9 @@ from holdfast.run.models import Models, build_models
 from holdfast.run.observer import Audience, Observer
 from holdfast.run.owner import Owner
 from holdfast.run.probes import data_prober
-from holdfast.run.reference import prepare_reference, save_model
+from holdfast.run.reference import prepare_reference
 from holdfast.run.showcase import Showcase
-from holdfast.run.state import OptimiserState, RunState, Weights
+from holdfast.run.state import RunState
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import Sink, open_sinks
 from holdfast.track.tracker import Tracker
@@ -80,7 +81,7 @@ class Parts:
     models: Models
     answers: Answers
     collector: Collector
-    refresher: Refreshing
+    refresher: Refresher
     journal: Journal
     streams: Streams
 
@@ -109,7 +110,7 @@ def assemble(
         if not resuming:
             start_afresh(tracker, observers, keep_probes=run.reference.is_dir())
         reference_lm = prepare_reference(ingredients, run, tracker, progress)
-        with PROCESSES.joint("build", [], {}, reference_lm.state_dict()):
+        with PROCESSES.joint("build", weights=reference_lm.state_dict()):
             models = build_models(ingredients, reference_lm)
         journal = Journal(Position(), tracker, progress)
         look = connect_people(task.labeller, store, run, config, journal, stop_requested)
@@ -233,7 +234,7 @@ def build_parts(
     rows = Cursor(len(prompts), seed, "standardise").take(config.reward.standardise_samples)
     asked = [codec.encode_prompt(prompts[i]) for i in rows]
     standard = answers.sample(models.reference, asked, generator(seed, "standardise"))
-    refresher = Refreshing(
+    refresher = Refresher(
         models.ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
         standard.prompts, standard.responses, journal.progress, config.gate, run.key,
     )  # fmt: skip
@@ -266,19 +267,17 @@ def build_loop(
     """The loop with every collaborator in its starting state."""
     config, prompts, models, journal = ingredients.config, ingredients.task.prompts, parts.models, parts.journal
     prompt_ids = [ingredients.codec.encode_prompt(p) for p in prompts]
-    reward = Rewarding(models.ensemble, config.reward, partial(parts.answers.sample, models.reference), config.flaw)
+    reward = RewardSource(models.ensemble, config.reward, partial(parts.answers.sample, models.reference), config.flaw)
     controller, ledger, orders = controller_of(config), KLLedger(), Orders()
     learning_rate = LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps, config.ppo.lr_decay, config.ppo.lr_floor)
     plateau = Plateau(config.ppo.plateau_window, config.ppo.plateau_tolerance)
-    mean = Averaging(config.run.rounds, config.run.average)
+    mean = PolicyMean(config.run.rounds, config.run.average)
     cursor = Cursor(len(prompts), config.run.seed, "prompts")
     shown = list(ingredients.task.heldout_prompts[: config.track.samples])
     showcase = Showcase(shown, config.run.seed, parts.answers, reward, journal, audience)
     taken_back: dict[str, Part] = {
         "ensemble": parts.refresher,
-        "policy": Weights(models.policy),
-        **({} if models.critic is None else {"critic": Weights(models.critic)}),
-        "optimiser": OptimiserState(models.optimiser.optimiser),
+        **models.optimiser.parts(),
         "streams": parts.streams,
         "cursor": cursor,
         "controller": controller,

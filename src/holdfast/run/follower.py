@@ -9,29 +9,30 @@ and checkpoints stay empty in a directory that goes when it ends.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from holdfast.config import Config
-from holdfast.config.schema import SFTConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch, take_rows
 from holdfast.models.sharding import close, copy_in, full, whole
 from holdfast.parallel.cores import CORES
-from holdfast.parallel.processes import PROCESSES, Message
+from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
+from holdfast.reward.ensemble import Tokens
 from holdfast.reward.training import FitSettings, fit_with
-from holdfast.rollout.sampler import Rollout, Sampling, sample_with
+from holdfast.rollout.sampler import sample_with
 from holdfast.run.inputs import Ingredients
 from holdfast.run.models import Models, build_models
 from holdfast.run.reference import imitator
 from holdfast.track.progress import Silent
-from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.train.optimiser import OptimiserState
 from holdfast.train.ppo import Experience, NonFiniteStep, values_of
-from holdfast.train.sft import Imitating
+from holdfast.train.sft import Imitator
 
 Result = TypeVar("Result")
 
@@ -72,12 +73,12 @@ def follow(gather: Callable[[], Ingredients]) -> int:
         signal.signal(number, signal.SIG_IGN)
     ingredients = agreed(gather)
     follower = Follower(ingredients)
-    while (message := PROCESSES.receive()).work != "end":
-        if message.work == "wait":
+    while (order := PROCESSES.receive()).work != "end":
+        if order.work == "wait":
             continue
         try:
             with PROCESSES.joined():
-                WORK[message.work](follower, message)
+                WORK[order.work](follower, *(PROCESSES.models[name] for name in order.models), **order.needed)
         except (HoldfastError, NonFiniteStep) as error:
             # Process 0 has met it too, and decides what becomes of it.
             if not getattr(error, "met_by_all", False):
@@ -92,113 +93,99 @@ class Follower:
 
     ingredients: Ingredients
     models: Models | None = None
-    imitating: Imitating | None = None
+    imitator: Imitator | None = None
 
     @property
     def here(self) -> Models:
         assert self.models is not None, "process 0 begins with `build`"
         return self.models
 
-    def only(self, message: Message) -> Any:
-        """The model that the work is about."""
-        (name,) = message.models
-        return PROCESSES.models[name]
+    def batches(self, prompts: Tokens, responses: Tokens, rows: Sequence[list[int]]) -> list[MicroBatch]:
+        """The micro-batches that process 0 has cut, by the rows of each."""
+        pad_id, device = self.ingredients.codec.pad_id, self.here.policy.device
+        return [take_rows(prompts, responses, of_batch, pad_id, device) for of_batch in rows]
 
 
-def prepare_imitator(follower: Follower, message: Message) -> None:
+# Each piece of work is called with the models that it is about, and with what it needs by name.
+
+
+def prepare_imitator(follower: Follower) -> None:
     imitator(follower.ingredients)
 
 
-def begin_imitating(follower: Follower, message: Message) -> None:
-    config = SFTConfig(**message.document["sft"])
-    follower.imitating = Imitating(follower.only(message), config, *message.document["limits"])
+def begin_imitating(follower: Follower, policy: Any, **needed: Any) -> None:
+    follower.imitator = Imitator(policy, **needed)
 
 
-def imitate(follower: Follower, message: Message) -> None:
-    assert follower.imitating is not None
-    follower.imitating.update(**message.document)
+def imitate(follower: Follower, policy: Any, **needed: Any) -> None:
+    assert follower.imitator is not None
+    follower.imitator.update(**needed)
 
 
-def build(follower: Follower, message: Message) -> None:
+def build(follower: Follower, weights: dict[str, Tensor]) -> None:
     """The same models as process 0 has, from the same weights of the reference."""
     ingredients = follower.ingredients
-    follower.imitating = None
-    ingredients.lm.to(getattr(torch, ingredients.config.policy.dtype)).load_state_dict(dict(message.tensors))
+    follower.imitator = None
+    ingredients.lm.to(getattr(torch, ingredients.config.policy.dtype)).load_state_dict(weights)
     follower.models = build_models(ingredients, ingredients.lm)
 
 
-def sample(follower: Follower, message: Message) -> None:
-    given, policy = message.document, follower.only(message)
-    sampling = Sampling(**given["sampling"])
+def sample(follower: Follower, policy: Any, **needed: Any) -> None:
     with whole(policy):
-        sample_with(policy, given["prompts"], sampling, given["eos_id"], given["pad_id"], message.tensors["uniform"])
+        sample_with(policy, **needed)
 
 
-def values(follower: Follower, message: Message) -> None:
-    given, model = message.document, follower.only(message)
-    shape = len(given["responses"]), max(map(len, given["responses"]))
+def values(
+    follower: Follower, model: Any, prompts: Tokens, responses: Tokens, rows: list[list[int]], temperature: float
+) -> None:
+    shape = len(responses), max(map(len, responses))
     with whole(model):
-        values_of(model, shape, _batches(follower, given), given["temperature"])
+        values_of(model, shape, follower.batches(prompts, responses, rows), temperature)
 
 
-def score(follower: Follower, message: Message) -> None:
-    models: list[Any] = [PROCESSES.models[name] for name in message.models]
-    follower.here.ensemble.score_with(models, **message.document)
+def score(follower: Follower, *models: Any, **needed: Any) -> None:
+    follower.here.ensemble.score_with(models, **needed)
 
 
-def fit(follower: Follower, message: Message) -> None:
-    given, ensemble = message.document, follower.here.ensemble
-    ensemble.bonus_scale = given["bonus_scale"]
-    pairs = [Pair(*fields) for fields in given["pairs"]]
-    settings = FitSettings(**given["settings"])
-    fit_with(ensemble, pairs, settings, follower.ingredients.config.reward, given["seeds"], Silent())
+def fit(
+    follower: Follower, *models: Any, pairs: list[Pair], settings: FitSettings, seeds: list[int], bonus_scale: float
+) -> None:
+    ensemble = follower.here.ensemble
+    ensemble.bonus_scale = bonus_scale
+    fit_with(ensemble, pairs, settings, follower.ingredients.config.reward, seeds, Silent())
 
 
-def learn(follower: Follower, message: Message) -> None:
-    given, tensors = message.document, message.tensors
-    rollout = Rollout(
-        given["prompts"], given["responses"], tensors["logprobs"], None, tensors["mask"], given["finished"]
-    )
-    experience = Experience(
-        rollout, tensors["reference"], tensors["values"], tensors["advantages"], tensors["returns"], tensors["kl"],
-        tensors["rewards"],
-    )  # fmt: skip
-    rng = torch.Generator()
-    rng.set_state(tensors["rng"])
-    follower.here.optimiser.learn(experience, _batches(follower, given), given["beta"], given["lr"], rng)
+def learn(follower: Follower, policy: Any, experience: Experience, rows: list[list[int]], **needed: Any) -> None:
+    batches = follower.batches(experience.rollout.prompts, experience.rollout.responses, rows)
+    follower.here.optimiser.learn(experience, batches, **needed)
 
 
-def put(follower: Follower, message: Message) -> None:
-    copy_in(follower.only(message), message.tensors)
+def put(follower: Follower, model: Any, state: dict[str, Tensor]) -> None:
+    copy_in(model, state)
 
 
-def put_optimiser(follower: Follower, message: Message) -> None:
-    restore_optimiser(follower.here.optimiser.optimiser, message.tensors, message.document)
+def put_optimiser(follower: Follower, state: dict[str, Any]) -> None:
+    OptimiserState(follower.here.optimiser.optimiser).restore(state)
 
 
-def give_state(follower: Follower, message: Message) -> None:
-    for tensor in follower.only(message).state_dict().values():
+def give_state(follower: Follower, model: Any) -> None:
+    for tensor in model.state_dict().values():
         full(tensor)
 
 
-def give_optimiser(follower: Follower, message: Message) -> None:
-    optimiser_snapshot(follower.here.optimiser.optimiser, whole=True)
+def give_optimiser(follower: Follower) -> None:
+    OptimiserState(follower.here.optimiser.optimiser).state()
 
 
-def open_up(follower: Follower, message: Message) -> None:
-    whole(follower.only(message)).__enter__()
+def open_up(follower: Follower, model: Any) -> None:
+    whole(model).__enter__()
 
 
-def close_again(follower: Follower, message: Message) -> None:
-    close(follower.only(message))
+def close_again(follower: Follower, model: Any) -> None:
+    close(model)
 
 
-def _batches(follower: Follower, given: Any) -> list[MicroBatch]:
-    device = follower.here.policy.device
-    return [take_rows(given["prompts"], given["responses"], rows, given["pad_id"], device) for rows in given["groups"]]
-
-
-WORK: dict[str, Callable[[Follower, Message], None]] = {
+WORK: dict[str, Callable[..., None]] = {
     "imitator": prepare_imitator,
     "begin imitating": begin_imitating,
     "imitate": imitate,

@@ -23,8 +23,8 @@ from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.preferences.collector import Collector
-from holdfast.reward.refresher import Refreshing
-from holdfast.reward.scoring import Rewarding
+from holdfast.reward.refresher import Refresher
+from holdfast.reward.scoring import RewardSource
 from holdfast.run.answers import Answers
 from holdfast.run.journal import Journal
 from holdfast.run.showcase import Showcase
@@ -62,9 +62,9 @@ class LoopHost:
     review: Review[Policy]
     orders: Orders
     answers: Answers
-    reward: Rewarding
+    reward: RewardSource
     collector: Collector
-    refresher: Refreshing
+    refresher: Refresher
     controller: KLController
     learning_rate: LearningRate
     ledger: KLLedger

@@ -19,11 +19,11 @@ import torch
 from holdfast.algorithms.finite import all_finite
 from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.config import Config
-from holdfast.control.averaging import Averaging
 from holdfast.control.kl import KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
+from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.errors import HoldfastError, Interrupted
@@ -35,8 +35,8 @@ from holdfast.models.sharding import put_state, whole_state
 from holdfast.preferences.collector import Collector
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, Streams, generator
-from holdfast.reward.refresher import Refreshing
-from holdfast.reward.scoring import Rewarding, Scored
+from holdfast.reward.refresher import Refresher
+from holdfast.reward.scoring import RewardSource, Scored
 from holdfast.run.answers import Answers
 from holdfast.run.host import LoopHost, Orders
 from holdfast.run.journal import Journal, Position
@@ -62,9 +62,9 @@ class OnlineLoop:
     reference: Policy
     answers: Answers
     optimiser: PolicyOptimiser
-    reward: Rewarding
+    reward: RewardSource
     collector: Collector
-    refresher: Refreshing
+    refresher: Refresher
     triggers: RefreshTriggers
     controller: KLController
     limit: KLLimit
@@ -72,7 +72,7 @@ class OnlineLoop:
     learning_rate: LearningRate
     annealing: Annealing
     plateau: Plateau
-    mean: Averaging
+    mean: PolicyMean
     orders: Orders
     host: LoopHost | None
     owner: Owner

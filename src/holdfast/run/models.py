@@ -10,15 +10,16 @@ from holdfast.config import Config
 from holdfast.models.codec import Codec
 from holdfast.models.lora import adapted, lora_of
 from holdfast.models.policy import Policy
-from holdfast.models.reward_model import CriticModel, RewardModel
+from holdfast.models.reward_model import CriticModel
 from holdfast.models.sharding import shard
 from holdfast.parallel.processes import PROCESSES
 from holdfast.randomness import derive_seed
 from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.inputs import Ingredients
 from holdfast.train.dpo import OnlineDPO
 from holdfast.train.ppo import PPO, PolicyOptimiser
-from holdfast.worlds.flaws import Flaw, flaw_bonus
+from holdfast.worlds.flaws import flaw_bonus
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ def build_models(ingredients: Ingredients, reference_lm: Any) -> Models:
     fresh_policy = partial(policy_on, config, reference_lm, valued and config.policy.critic == "head")
     policy = fresh_policy()
     critic = critic_on(config, reference_lm) if valued and config.policy.critic == "model" else None
-    ensemble = build_ensemble(config, reference_lm, codec, ingredients.flaw)
+    bonus = None if ingredients.flaw is None else flaw_bonus(ingredients.flaw, codec)
+    ensemble = build_ensemble(config, reference_lm, codec, bonus)
     anchor = fresh_policy() if config.guard.mode != "off" else None
     members = {f"member-{k}": member for k, member in enumerate(ensemble.members)}
     PROCESSES.models.clear()
@@ -62,27 +64,6 @@ def critic_on(config: Config, reference_lm: Any) -> CriticModel:
     p = config.policy
     trunk = adapted(reference_lm.base_model, lora_of(p), derive_seed(config.run.seed, "critic adapters"))
     return shard(CriticModel(trunk, p.fast, p.gradient_checkpointing).to(config.run.device))
-
-
-def build_ensemble(config: Config, lm: Any, codec: Codec, flaw: Flaw | None = None) -> Ensemble:
-    """K members, each with a head of its own, on copies of the reference's trunk or as adapters on the one there is."""
-
-    p, lora = config.policy, lora_of(config.policy)
-
-    def model(name: int | str) -> RewardModel:
-        seed = derive_seed(config.run.seed, "reward head", name)
-        trunk = adapted(lm.base_model, lora, derive_seed(config.run.seed, "reward adapters", name))
-        quiet = p.lora_rank > 0
-        model = RewardModel(trunk, seed, p.fast, config.reward.pooling, p.gradient_checkpointing, quiet)
-        return shard(model.to(config.run.device))
-
-    return Ensemble(
-        [model(k) for k in range(config.reward.members)],
-        codec.pad_id,
-        config.policy.micro_batch_tokens,
-        probe=model("probe") if config.reward.halves else None,
-        bonus=None if flaw is None else flaw_bonus(flaw, codec),
-    )
 
 
 def optimiser_of(config: Config, policy: Policy, critic: CriticModel | None, codec: Codec) -> PolicyOptimiser:

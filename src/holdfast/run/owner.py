@@ -18,7 +18,7 @@ from holdfast.control.plateau import Plateau
 from holdfast.errors import HalfDone, HoldfastError, Interrupted
 from holdfast.people.requests import OwnerAction, OwnerRequest, RequestStore
 from holdfast.preferences.collector import Collector
-from holdfast.reward.refresher import Refreshing
+from holdfast.reward.refresher import Refresher
 from holdfast.run.host import LoopHost
 from holdfast.run.journal import Journal
 from holdfast.run.showcase import Showcase
@@ -36,7 +36,7 @@ class Owner:
     controller: KLController
     plateau: Plateau
     collector: Collector
-    refresher: Refreshing
+    refresher: Refresher
     run_state: RunState
     journal: Journal
     showcase: Showcase

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.models.codec import Codec
-from holdfast.models.directory import write_model_directory
-from holdfast.models.load import load_causal_lm
+from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.lora import adapted, is_adapted, lora_of, merge_into_base
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import shard, whole_state
@@ -79,13 +76,3 @@ def take_in(ingredients: Ingredients, policy: Policy) -> None:
     elif policy.lm is not ingredients.lm:
         state = whole_state(policy)
         ingredients.lm.load_state_dict({name.removeprefix("lm."): tensor for name, tensor in state.items()})
-
-
-def save_model(directory: Path, lm: Any, codec: Codec) -> None:
-    """A directory that `AutoModelForCausalLM.from_pretrained` loads, tokenizer included."""
-
-    def write(temporary: Path) -> None:
-        lm.save_pretrained(temporary, safe_serialization=True)
-        codec.tokenizer.save_pretrained(temporary)
-
-    write_model_directory(directory, write)

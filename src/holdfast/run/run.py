@@ -26,12 +26,12 @@ from holdfast.parallel.processes import PROCESSES, world_size
 from holdfast.preferences.comparison import Labeller
 from holdfast.report.page import write_report
 from holdfast.reward.ensemble import VersionStore
+from holdfast.reward.standalone import build_ensemble
 from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.export import export_policy
 from holdfast.run.follower import agreed, follow, join_processes
 from holdfast.run.inputs import Ingredients, check_server, gather
-from holdfast.run.models import build_ensemble
 from holdfast.run.notes import notes
 from holdfast.run.observer import Observer
 from holdfast.track.memory import peak_memory

@@ -9,52 +9,15 @@ rollback   policy, critic, optimiser, learning rate, KL controller, mean of poli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
-
-import torch
 
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.checkpoint.transaction import Part, State, capture, differences, restore, state_of
+from holdfast.checkpoint.transaction import Part, capture, differences, restore, state_of
 from holdfast.control.ledger import KLLedger
 from holdfast.errors import HalfDone
 from holdfast.guard.host import Good
-from holdfast.models.sharding import put_state, whole_state
-from holdfast.parallel.processes import PROCESSES
 from holdfast.reward.ensemble import VersionStore
-from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A model's weights as a part; whole where the model is dealt out over processes."""
-
-    model: torch.nn.Module
-
-    def state(self) -> State:
-        return whole_state(self.model)
-
-    def restore(self, state: Any) -> None:
-        put_state(self.model, state)
-
-
-@dataclass(frozen=True)
-class OptimiserState:
-    """A torch optimiser as a part."""
-
-    optimiser: torch.optim.Optimizer
-
-    def state(self) -> State:
-        with PROCESSES.joint("optimiser") if PROCESSES.sharded else nullcontext():
-            tensors, document = optimiser_snapshot(self.optimiser, whole=True)
-        return {**tensors, "document": document}
-
-    def restore(self, state: Any) -> None:
-        tensors = {name: value for name, value in state.items() if name != "document"}
-        with PROCESSES.joint("put optimiser", [], state["document"], tensors):
-            restore_optimiser(self.optimiser, tensors, state["document"])
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ from holdfast.randomness import generator
 from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.replay import draw_replay
+from holdfast.reward.standalone import load_ensemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.host import KNOWN_ANSWERS, KNOWN_COMPARISONS
 from holdfast.run.inputs import choose_threads, set_up_torch
-from holdfast.run.models import build_ensemble
 from holdfast.run.origin import load_policy
 from holdfast.serving.encoder import Encoder, Prompts
 from holdfast.serving.scorer import Scorer
@@ -65,8 +65,7 @@ class EnsembleSource:
         """A version, verified and tried, in memory of its own."""
         versions = VersionStore(self.rewards)
         versions.check_used(number)
-        ensemble = build_ensemble(self.config, self.lm, self.codec)
-        versions.load_into(ensemble, number)
+        ensemble = load_ensemble(self.rewards, self.lm, self.codec, self.config, number)
         encoder = Encoder(self.codec, Policy(self.lm, fast=False).context, self.prompts)
         reward = self.config.reward
         scorer = Scorer(ensemble, encoder, reward.aggregation, reward.uncertainty_lambda, self._known(ensemble))

@@ -20,7 +20,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
-from holdfast.models.load import load_causal_lm
+from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
 from holdfast.people.labeller import TeamLabeller
 from holdfast.preferences.collector import Collector
@@ -41,7 +41,7 @@ from holdfast.run.models import policy_on
 from holdfast.run.notes import dpo_notes
 from holdfast.run.observer import Observer
 from holdfast.run.probes import probe_set, prober_of
-from holdfast.run.reference import imitator, save_model, take_in
+from holdfast.run.reference import imitator, take_in
 from holdfast.run.run import Stage
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
@@ -149,8 +149,8 @@ def labels_of(
         store.add_comparisons([item.comparison for item in ingredients.imported])
         store.add_labels([label for item in ingredients.imported for label in item.labels])
     # Labels of the probes alone are not enough to learn from.
-    some = any(item.comparison.purpose != "probe" for item in store.each_labelled())
-    wanted = config.dpo.comparisons or (0 if some else config.reward.initial_comparisons)
+    has_labels = any(item.comparison.purpose != "probe" for item in store.each_labelled())
+    wanted = config.dpo.comparisons or (0 if has_labels else config.reward.initial_comparisons)
     if wanted and ingredients.task.labeller is not None:
         progress.begin("first comparisons", 1)
         _collect(ingredients, run, store, wanted)
@@ -256,7 +256,7 @@ def with_reference(
     config, codec = ingredients.config, ingredients.codec
     train, held_out = (sided(codec, part) for part in parts)
     everything = [*train, *held_out]
-    digest = hashlib.sha256(json.dumps([_told(p) for p in everything]).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([_content(p) for p in everything]).encode()).hexdigest()
     if KEPT in kept.names():
         snapshot = kept.load(KEPT)
         document: Any = snapshot.documents["pairs"]
@@ -284,15 +284,15 @@ def with_reference(
 
 def sided(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[AnswerPair]:
     """Comparisons as tokens, the preferred side as chosen."""
-    found = []
+    pairs = []
     for pair in pairs_of(codec, labelled):
         first = pair.share_a > 0.5
         chosen, rejected = (pair.a, pair.b) if first else (pair.b, pair.a)
-        found.append(AnswerPair(pair.prompt, chosen, rejected, 0.0, 0.0, max(pair.share_a, 1.0 - pair.share_a)))
-    return found
+        pairs.append(AnswerPair(pair.prompt, chosen, rejected, 0.0, 0.0, max(pair.share_a, 1.0 - pair.share_a)))
+    return pairs
 
 
-def _told(pair: AnswerPair) -> list[object]:
+def _content(pair: AnswerPair) -> list[object]:
     """What makes a pair that pair, for a digest."""
     return [pair.prompt, pair.chosen, pair.rejected, pair.share]
 

@@ -21,8 +21,10 @@ from holdfast.config import Config
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.models.codec import Codec
+from holdfast.models.gradients import clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt, plain_text
+from holdfast.models.sharding import ModelWeights
 from holdfast.models.weights import learning
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, generator
@@ -32,11 +34,10 @@ from holdfast.run.answers import sampling_of
 from holdfast.run.journal import Position
 from holdfast.run.observer import Answer, Observer
 from holdfast.run.probes import own_answers
-from holdfast.run.state import OptimiserState, Weights
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
-from holdfast.train.dpo import AnswerPair, PairLearner, clip_and_move
-from holdfast.train.ppo import NonFiniteStep
+from holdfast.train.dpo import AnswerPair, PairLearner
+from holdfast.train.optimiser import OptimiserState
 
 # Held-out prompts that are answered after each pass to measure KL and length.
 MEASURED = 100
@@ -72,7 +73,7 @@ class OfflineDPO:
         self.schedule = RefreshSchedule(dpo.lr, dpo.warmup_steps, dpo.epochs * self.per_epoch)
         self.cursor = Cursor(len(self.pairs), self.config.run.seed, "dpo pairs")
         self.parts: dict[str, Part] = {
-            "policy": Weights(self.policy),
+            "policy": ModelWeights(self.policy),
             "optimiser": OptimiserState(self.optimiser),
             "position": self.position,
             "cursor": self.cursor,
@@ -111,10 +112,8 @@ class OfflineDPO:
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         stats = self.learner.accumulate(batch, dpo.beta)
-        try:
-            norm = clip_and_move(self.parameters, self.optimiser, dpo.max_grad_norm)
-        except NonFiniteStep as error:
-            raise HoldfastError("DPO met a gradient that is not a number; lower dpo.lr.") from error
+        bad = HoldfastError("DPO met a gradient that is not a number; lower dpo.lr.")
+        norm = clip_and_step(self.optimiser, dpo.max_grad_norm, bad)
         at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
         figures = {**stats.metrics(), "optim/grad_norm": norm, "control/lr": lr, "control/beta": dpo.beta}
         self.probe()
@@ -133,33 +132,33 @@ class OfflineDPO:
         if prober is None or not (prober.due(at.step) or at.step == self.config.dpo.epochs * self.per_epoch):
             return
         prober.probe(self.policy, at.step, at.round)
-        found = prober.squeezing()
-        if found is not None:
-            evidence = {name: value for name, value in asdict(found).items() if name != "step"}
-            self.event("squeezing", sentence=found.sentence, **evidence)
-            self.progress.say(f"squeezing: {found.sentence}")
+        squeezing = prober.squeezing()
+        if squeezing is not None:
+            evidence = {name: value for name, value in asdict(squeezing).items() if name != "step"}
+            self.event("squeezing", sentence=squeezing.sentence, **evidence)
+            self.progress.say(f"squeezing: {squeezing.sentence}")
 
     def measure(self, epoch: int) -> dict[str, float]:
         """KL to the reference and length on held-out prompts, accuracy on held-out labels; samples and observers."""
         at = self.position
         prompts = list(self.heldout_prompts[:MEASURED])
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         if prompts:
             rollout = self.sample(prompts, self.config.run.seed)
             kl_B = (rollout.logprobs_BT * rollout.mask_BT).sum(1) - answer_logprobs(
                 self.reference, rollout.prompts, rollout.responses, self.codec.pad_id,
                 self.config.policy.micro_batch_tokens, self.config.rollout.temperature,
             )  # fmt: skip
-            found["objective/kl"] = float(kl_B.mean())
-            found["response/length_mean"] = sum(rollout.lengths) / len(rollout.lengths)
-            found["response/unfinished"] = 1.0 - sum(rollout.finished) / len(rollout.finished)
+            figures["objective/kl"] = float(kl_B.mean())
+            figures["response/length_mean"] = sum(rollout.lengths) / len(rollout.lengths)
+            figures["response/unfinished"] = 1.0 - sum(rollout.finished) / len(rollout.finished)
             self.show_samples(prompts, rollout, epoch)
         if self.held_out:
             stats = self.learner.measure(self.held_out, self.config.dpo.beta)
-            found["rewards/heldout_accuracies"] = stats.metrics()["rewards/accuracies"]
+            figures["rewards/heldout_accuracies"] = stats.metrics()["rewards/accuracies"]
         for observer in self.observers:
             observer.after_round(at.step, epoch, self.answer)
-        return found
+        return figures
 
     def show_samples(self, prompts: Sequence[Prompt], rollout: Rollout, epoch: int) -> None:
         shown = min(self.config.track.samples, len(prompts))

@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.checkpoint.files import read_json, write_atomic, write_json_atomic
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
-from holdfast.models.load import load_causal_lm
+from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
 from holdfast.people.labeller import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
@@ -31,7 +31,6 @@ from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Observer
 from holdfast.run.origin import load_policy
 from holdfast.run.probes import SET_FILE
-from holdfast.run.reference import save_model
 from holdfast.stages.measurement import Spent, Truth, ask_people, labels_between, measure_policy
 from holdfast.stages.plan import Stage, plan_stages
 from holdfast.stages.work import WORK, Place
@@ -153,10 +152,10 @@ class Pipeline:
         """Whether a stage goes on from a policy of a PPO stage of this pipeline, or from what became of one."""
         earlier = self.stages[: stage.number - 1]
         named = stage.start.partition(":")[0]
-        found = [s for s in earlier if (s.label == named if named else s.kind != "reward")]
-        if not found or found[-1].kind == "sft":
+        earlier_policies = [s for s in earlier if (s.label == named if named else s.kind != "reward")]
+        if not earlier_policies or earlier_policies[-1].kind == "sft":
             return False
-        return found[-1].kind == "ppo" or self.starts_from_ppo(found[-1])
+        return earlier_policies[-1].kind == "ppo" or self.starts_from_ppo(earlier_policies[-1])
 
     def policy_of(self, stage: Stage, checkpoint: str = "") -> str:
         run = self.run_directory.path / "stages" / stage.directory

@@ -13,14 +13,13 @@ from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.models.lora import merged
 from holdfast.preferences.pair import pairs_of
 from holdfast.probes.probe_set import ProbeSet
-from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.replay import holdout_place
+from holdfast.reward.standalone import load_ensemble
 from holdfast.reward.training import labels_for
 from holdfast.run.answers import sampling_of
 from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
-from holdfast.run.models import build_ensemble
 from holdfast.run.observer import Observer
 from holdfast.run.probes import SET_FILE, own_answers, prober_of
 from holdfast.run.reference import imitator, prepare_reference, take_in
@@ -108,8 +107,8 @@ def work_ppo(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """Rounds of the online loop under the guard."""
-    given = place.ensemble if place.ensemble is not None and place.ensemble.is_dir() else None
-    assembly = assemble(ingredients, place.run, progress, observers, stop, given)
+    ensemble = place.ensemble if place.ensemble is not None and place.ensemble.is_dir() else None
+    assembly = assemble(ingredients, place.run, progress, observers, stop, ensemble)
     config = ingredients.config
     try:
         assembly.loop.run()
@@ -141,8 +140,7 @@ def work_distil(
     """Best-of-n answers back into the policy."""
     config, codec = ingredients.config, ingredients.codec
     assert place.ensemble is not None
-    ensemble = build_ensemble(config, ingredients.lm, codec)
-    VersionStore(place.ensemble).load_in_use_into(ensemble)
+    ensemble = load_ensemble(place.ensemble, ingredients.lm, codec, config)
     tracker = Tracker(place.run.path)
     policy = imitator(ingredients)
     with closing(tracker):

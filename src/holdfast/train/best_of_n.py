@@ -66,11 +66,11 @@ class BestOfN:
         """The best of n answers to each prompt."""
         progress = progress or Silent()
         progress.begin("best of n", len(prompts))
-        found = []
+        best = []
         for candidates in self.candidates(prompts, n, rng):
-            found.append(self.pick(candidates))
-            progress.advance(score=found[-1].score)
-        return found
+            best.append(self.pick(candidates))
+            progress.advance(score=best[-1].score)
+        return best
 
     def candidates(self, prompts: Sequence[Prompt], n: int, rng: torch.Generator) -> Iterator[Candidates]:
         """All answers with their scores, prompt by prompt."""
@@ -78,11 +78,11 @@ class BestOfN:
             raise ValueError(f"The best of {n} answers is not defined; n is at least 1.")
         at_once = max(1, AT_ONCE // n)
         for start in range(0, len(prompts), at_once):
-            some = prompts[start : start + at_once]
-            ids = [self.codec.encode_prompt(prompt) for prompt in some for _ in range(n)]
+            asked = prompts[start : start + at_once]
+            ids = [self.codec.encode_prompt(prompt) for prompt in asked for _ in range(n)]
             rollout = sample(self.policy, ids, self.sampling, self.codec.eos_id, self.codec.pad_id, rng)
             scores_KB = self._scores(rollout.prompts, rollout.responses)
-            for i, prompt in enumerate(some):
+            for i, prompt in enumerate(asked):
                 rows = slice(i * n, (i + 1) * n)
                 yield Candidates(prompt, rollout.responses[rows], rollout.finished[rows], scores_KB[:, rows])
 

@@ -3,31 +3,29 @@
     labelled pairs + reference log-probs, kept             -> PairLearner.update                       (offline)
     rollout + rewards -> best and worst of each prompt     -> OnlineDPO.credit, .learn -> the same     (online)
 
-Shapes: B answers, T response tokens (padded on the right), P pairs; the rows of a batch are P chosen, then P rejected.
+Shapes: B answers, G answers to one prompt, T response tokens (padded on the right), P pairs; the rows of a batch are P
+chosen, then P rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from holdfast.algorithms.dpo import PairLogProbs, dpo_losses
-from holdfast.algorithms.finite import all_finite, first_nonfinite
+from holdfast.algorithms.finite import first_nonfinite
 from holdfast.config.schema import DPOConfig, KLConfig, PPOConfig
 from holdfast.models.batches import MicroBatch, deal_by_length, group_by_work, take_rows
 from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
-from holdfast.models.reward_model import CriticModel
-from holdfast.models.sharding import plain
-from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
-from holdfast.train.ppo import Experience, NonFiniteStep, all_or_nothing, joint_learning, kl_of_update, rollout_batches
+from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser
 
 
 @dataclass(frozen=True)
@@ -154,41 +152,18 @@ def over_processes(stats: PairStats) -> PairStats:
     return PairStats(int(pairs), *sums)
 
 
-def clip_and_move(parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer, max_grad_norm: float) -> float:
-    """One step of the optimiser, unless a gradient is not a number; returns the gradient's norm."""
-    norm = plain(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
-    if not all_finite([norm]):
-        optimiser.zero_grad(set_to_none=True)
-        raise NonFiniteStep("gradients are not all numbers")
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return float(norm)
-
-
-class OnlineDPO:
+class OnlineDPO(PolicyOptimiser):
     """Takes PPO's place in the loop: of each prompt's answers the ensemble's best and worst are a pair.
 
     Beta is the KL controller's, so that the guard, the budget and the ledger mean here what they mean for PPO.
     """
 
-    critic: CriticModel | None = None
-
     def __init__(
         self, policy: Policy, ppo: PPOConfig, dpo: DPOConfig, kl: KLConfig, temperature: float, max_tokens: int,
         pad_id: int,
     ) -> None:  # fmt: skip
-        self.policy, self.ppo, self.kl = policy, ppo, kl
-        self.temperature, self.max_tokens, self.pad_id = temperature, max_tokens, pad_id
-        self.parameters = learning(policy)
-        self.optimiser = torch.optim.AdamW(self.parameters, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+        super().__init__(policy, None, ppo, kl, temperature, max_tokens, pad_id)
         self.learner = PairLearner(policy, self.parameters, dpo, temperature, max_tokens, pad_id)
-
-    def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
-        return rollout_batches(self.policy, rollout, rows, self.pad_id, self.max_tokens)
-
-    def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor:
-        """There is no critic."""
-        return torch.zeros_like(rollout.logprobs_BT)
 
     def credit(
         self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
@@ -213,43 +188,28 @@ class OnlineDPO:
             rewards_B=rewards_B - beta * kl_B,
         )
 
-    def learn(
-        self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
-    ) -> tuple[dict[str, float], float]:
-        """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
-        with joint_learning(self.policy, experience, batches, beta, lr, rng):
-            return all_or_nothing(
-                self.parameters,
-                self.optimiser,
-                lambda: (self.update(experience, beta, lr, rng), self.moved(experience.rollout)),
-            )
-
-    def update(self, experience: Experience, beta: float, lr: float, rng: torch.Generator) -> dict[str, float]:
+    def update(
+        self,
+        experience: Experience,
+        beta: float,
+        lr: float,
+        rng: torch.Generator,
+        batches: list[MicroBatch] | None = None,
+    ) -> dict[str, float]:
         """Several passes over the step's pairs."""
         pairs = fresh_pairs(experience, self.ppo.samples_per_prompt)
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
+        self.set_rate(lr)
         stats: PairStats | None = None
         norms: list[float] = []
         for _ in range(self.ppo.epochs if pairs else 0):
-            for some in self._minibatches(pairs, rng):
-                part = self.learner.accumulate(some, max(beta, LEAST_BETA))
-                norms.append(clip_and_move(self.parameters, self.optimiser, self.ppo.max_grad_norm))
+            for minibatch in self.minibatches(pairs, rng):
+                part = self.learner.accumulate(minibatch, max(beta, LEAST_BETA))
+                norms.append(self.step())
                 stats = part if stats is None else stats + part
         measured = {"control/epochs_done": float(self.ppo.epochs if pairs else 0)}
         if stats is not None:
             measured |= stats.metrics() | {"optim/grad_norm": sum(norms) / len(norms)}
         return measured
-
-    def moved(self, rollout: Rollout) -> float:
-        """KL(policy before the update || policy after it) in nats per answer, as PPO measures it."""
-        return kl_of_update(self.policy, rollout, self.kl.step_answers, self.temperature, self.pad_id, self.max_tokens)
-
-    def _minibatches(self, pairs: Sequence[AnswerPair], rng: torch.Generator) -> Iterator[list[AnswerPair]]:
-        order = torch.randperm(len(pairs), generator=rng).tolist()
-        size = -(-len(pairs) // self.ppo.minibatches)
-        for start in range(0, len(pairs), size):
-            yield [pairs[i] for i in order[start : start + size]]
 
 
 # With beta 0 every policy that ranks the pair rightly would do; the loss is not defined there.
@@ -258,13 +218,13 @@ LEAST_BETA = 1e-3
 
 def extremes(rewards_B: Tensor, group: int) -> list[tuple[int, int]]:
     """The best and the worst answer to each prompt, as rows; prompts whose answers score alike are left out."""
-    found = []
+    pairs = []
     for start in range(0, len(rewards_B), group):
-        some = rewards_B[start : start + group]
-        best, worst = int(some.argmax()), int(some.argmin())
-        if some[best] > some[worst]:
-            found.append((start + best, start + worst))
-    return found
+        rewards_G = rewards_B[start : start + group]
+        best, worst = int(rewards_G.argmax()), int(rewards_G.argmin())
+        if rewards_G[best] > rewards_G[worst]:
+            pairs.append((start + best, start + worst))
+    return pairs
 
 
 def fresh_pairs(experience: Experience, group: int) -> list[AnswerPair]:

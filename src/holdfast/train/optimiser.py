@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,8 +12,27 @@ import torch
 from holdfast.checkpoint.files import JSON
 from holdfast.errors import HoldfastError
 from holdfast.models.sharding import full, like
+from holdfast.parallel.processes import PROCESSES
 
 _CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class OptimiserState:
+    """An optimiser as a part of a checkpoint, in every process that has it."""
+
+    optimiser: torch.optim.Optimizer
+
+    def state(self) -> dict[str, JSON | torch.Tensor]:
+        with PROCESSES.joint("optimiser") if PROCESSES.sharded else nullcontext():
+            tensors, document = optimiser_snapshot(self.optimiser, whole=True)
+        return {**document, **tensors}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        tensors = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+        document = {key: value for key, value in state.items() if key not in tensors}
+        with PROCESSES.joint("put optimiser", state=state):
+            restore_optimiser(self.optimiser, tensors, document)
 
 
 def optimiser_snapshot(

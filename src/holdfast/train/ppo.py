@@ -1,6 +1,6 @@
 """One PPO update: what the policy learns from a step's answers.
 
-    Rollout + reference log-probs + scores -> assign_credit -> Experience -> PPO.update -> statistics
+    Rollout + reference log-probs + scores -> credit -> Experience -> PPO.update -> statistics
 
 Shapes: B answers, T response tokens (padded on the right), N response tokens of a micro-batch laid end to end.
 """
@@ -8,35 +8,33 @@ Shapes: B answers, T response tokens (padded on the right), N response tokens of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.algorithms.finite import all_finite, first_nonfinite
-from holdfast.algorithms.gae import gae
-from holdfast.algorithms.grpo import grpo_advantages
+from holdfast.algorithms.credit import assign_credit
+from holdfast.algorithms.finite import first_nonfinite
 from holdfast.algorithms.kl import kl_estimate
-from holdfast.algorithms.masking import masked_whiten
-from holdfast.algorithms.ppo import PolicyStats, kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
-from holdfast.algorithms.rloo import rloo_advantages
+from holdfast.algorithms.ppo import PolicyStats, ppo_policy_loss, ppo_value_loss
+from holdfast.checkpoint.transaction import Part
 from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.models.batches import MicroBatch, lay_out, micro_batches, pick_out
-from holdfast.models.gradients import accumulate
+from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel
-from holdfast.models.sharding import plain, whole
+from holdfast.models.sharding import ModelWeights, whole
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.sampler import Rollout
-from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
+from holdfast.train.optimiser import OptimiserState, optimiser_snapshot, restore_optimiser
 
-Told = TypeVar("Told")
+Item = TypeVar("Item")
 
 
 class NonFiniteStep(Exception):
@@ -58,7 +56,7 @@ class Experience:
     rewards_B: Tensor
 
 
-def assign_credit(
+def experience_of(
     rollout: Rollout,
     reference_logprobs_BT: Tensor,
     values_BT: Tensor,
@@ -67,23 +65,20 @@ def assign_credit(
     ppo: PPOConfig,
     kl: KLConfig,
 ) -> Experience:
-    """Advantages and returns from scores and the KL penalty, by GAE or against the other answers to a prompt."""
-    mask_BT = rollout.mask_BT
-    penalty_BT = kl_estimate(rollout.logprobs_BT, reference_logprobs_BT, kl.estimator) * mask_BT
-    beta_in_reward = beta if kl.placement == "reward" else 0.0
-    rewards_BT = kl_penalised_rewards(scores_B, penalty_BT, mask_BT, beta_in_reward)
-    if ppo.advantage == "gae":
-        advantages_BT, returns_BT = gae(rewards_BT, values_BT, mask_BT, ppo.gamma, ppo.lam)
-    else:
-        group_advantages = rloo_advantages if ppo.advantage == "rloo" else grpo_advantages
-        advantages_BT = group_advantages(rewards_BT.sum(1), ppo.samples_per_prompt)[:, None] * mask_BT
-        returns_BT = torch.zeros_like(rewards_BT)
-    # One token alone has no spread to whiten by.
-    if ppo.whiten and ppo.advantage == "gae" and int(mask_BT.sum()) > 1:
-        advantages_BT = masked_whiten(advantages_BT, mask_BT)
-    kl_BT = (rollout.logprobs_BT - reference_logprobs_BT) * mask_BT
-    experience = Experience(
-        rollout, reference_logprobs_BT, values_BT, advantages_BT, returns_BT, kl_BT.sum(1), rewards_BT.sum(1)
+    """A rollout with the credit that its scores give it; refused where a value is not a number."""
+    credit = assign_credit(
+        rollout.logprobs_BT,
+        reference_logprobs_BT,
+        values_BT,
+        scores_B,
+        rollout.mask_BT,
+        beta if kl.placement == "reward" else 0.0,
+        ppo.advantage,
+        gamma=ppo.gamma,
+        lam=ppo.lam,
+        group_size=ppo.samples_per_prompt,
+        whiten=ppo.whiten,
+        estimator=kl.estimator,
     )
     bad = first_nonfinite(
         {
@@ -91,30 +86,21 @@ def assign_credit(
             "reference log-probs": reference_logprobs_BT,
             "scores": scores_B,
             "values": values_BT,
-            "advantages": advantages_BT,
+            "advantages": credit.advantages_BT,
         }
     )
     if bad:
         raise NonFiniteStep(f"{bad} are not all numbers")
-    return experience
+    return Experience(rollout, reference_logprobs_BT, values_BT, *credit)
 
 
 @torch.no_grad()
 def response_values(model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0) -> Tensor:
     """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values."""
-    needed = {"temperature": temperature, **told_of(rollout, batches)}
-    with PROCESSES.joint("values", [model], needed), whole(model):
+    rows = [batch.rows for batch in batches]
+    needed: dict[str, Any] = {"prompts": rollout.prompts, "responses": rollout.responses, "rows": rows}
+    with PROCESSES.joint("values", [model], **needed, temperature=temperature), whole(model):
         return values_of(model, rollout.logprobs_BT.shape, batches, temperature)
-
-
-def told_of(rollout: Rollout, batches: list[MicroBatch]) -> dict[str, Any]:
-    """Answers and how they are cut into micro-batches, for the other processes."""
-    return {
-        "prompts": rollout.prompts,
-        "responses": rollout.responses,
-        "groups": [batch.rows for batch in batches],
-        "pad_id": batches[0].pad_id if batches else 0,
-    }
 
 
 @torch.no_grad()
@@ -131,25 +117,6 @@ def values_of(model: nn.Module, shape: Sequence[int], batches: list[MicroBatch],
     return out_BT
 
 
-class PolicyOptimiser(Protocol):
-    """What the loop asks of whatever moves the policy: PPO, or online DPO."""
-
-    critic: CriticModel | None
-    optimiser: torch.optim.AdamW
-
-    def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]: ...
-
-    def values(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor: ...
-
-    def credit(
-        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
-    ) -> Experience: ...
-
-    def learn(
-        self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
-    ) -> tuple[dict[str, float], float]: ...
-
-
 def rollout_batches(
     policy: Policy, rollout: Rollout, rows: list[int] | None, pad_id: int, max_tokens: int
 ) -> list[MicroBatch]:
@@ -159,76 +126,8 @@ def rollout_batches(
     return micro_batches(rollout.prompts, rollout.responses, rows, pad_id, max_tokens, policy.device, pieces)
 
 
-def kl_of_update(
-    policy: Policy, rollout: Rollout, answers: int, temperature: float, pad_id: int, max_tokens: int
-) -> float:
-    """KL(policy that sampled || policy now) in nats per answer, by k3 on `answers` of the rollout (0 for all)."""
-    count = len(rollout.prompts)
-    rows = list(range(0, count, max(1, count // (answers or count))))
-    batches = rollout_batches(policy, rollout, rows, pad_id, max_tokens)
-    after_BT = response_values(policy, rollout, batches, temperature)
-    kl_BT = kl_estimate(rollout.logprobs_BT[rows], after_BT[rows], "k3") * rollout.mask_BT[rows]
-    kl = float(kl_BT.sum(1).mean())
-    if not math.isfinite(kl):
-        raise NonFiniteStep("the KL of the update is not a number")
-    return kl
-
-
-def all_or_nothing(parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer, work: Callable[[], Told]) -> Told:
-    """What `work` gives; where it meets a bad number, weights and optimiser are put back as they were."""
-    weights = [p.detach().clone() for p in parameters]
-    moments, settings = optimiser_snapshot(optimiser)
-    try:
-        return work()
-    except NonFiniteStep:
-        with torch.no_grad():
-            for parameter, before in zip(parameters, weights, strict=True):
-                parameter.copy_(before)
-        restore_optimiser(optimiser, moments, settings)
-        raise
-
-
-@contextmanager
-def joint_learning(
-    policy: Policy,
-    experience: Experience,
-    batches: list[MicroBatch],
-    beta: float,
-    lr: float,
-    rng: torch.Generator,
-) -> Iterator[None]:
-    """Have all processes learn from a step's answers, each with a copy of everything."""
-    rollout = experience.rollout
-    needed = {"finished": rollout.finished, "beta": beta, "lr": lr, **told_of(rollout, batches)}
-    tensors = {
-        "logprobs": rollout.logprobs_BT,
-        "mask": rollout.mask_BT,
-        "reference": experience.reference_logprobs_BT,
-        "values": experience.values_BT,
-        "advantages": experience.advantages_BT,
-        "returns": experience.returns_BT,
-        "kl": experience.kl_B,
-        "rewards": experience.rewards_B,
-        "rng": rng.get_state(),
-    }
-    with PROCESSES.joint("learn", [policy], needed, tensors):
-        yield
-
-
-NO_STATS = PolicyStats(*(torch.zeros(()) for _ in range(4)))
-
-
-def over_processes(stats: PolicyStats) -> PolicyStats:
-    """The statistics of all processes' tokens, in joint work."""
-    if not PROCESSES.together:
-        return stats
-    sums = torch.stack([stats.tokens, stats.clipped, stats.kl, stats.ratio]).double()
-    PROCESSES.add(sums)
-    return PolicyStats(*sums)
-
-
-class PPO:
-    """Clipped policy and value updates over one optimiser."""
+class PolicyOptimiser(ABC):
+    """What moves the policy in the loop: PPO, or online DPO."""
 
     def __init__(
         self,
@@ -250,6 +149,11 @@ class PPO:
         groups = [{"params": group} for group in (acting, valuing) if group]
         self.optimiser = torch.optim.AdamW(groups, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
 
+    def parts(self) -> dict[str, Part]:
+        """What learning moves, for checkpoints."""
+        critic: dict[str, Part] = {} if self.critic is None else {"critic": ModelWeights(self.critic)}
+        return {"policy": ModelWeights(self.policy), **critic, "optimiser": OptimiserState(self.optimiser)}
+
     def batches(self, rollout: Rollout, rows: list[int] | None = None) -> list[MicroBatch]:
         return rollout_batches(self.policy, rollout, rows, self.pad_id, self.max_tokens)
 
@@ -259,29 +163,90 @@ class PPO:
             return response_values(self.critic, rollout, batches)
         return torch.zeros_like(rollout.logprobs_BT) if rollout.values_BT is None else rollout.values_BT
 
-    def moved(self, rollout: Rollout) -> float:
-        """KL(policy before the update || policy after it) in nats per answer, by k3 on some of the step's answers.
-
-        It is one more pass over them, so it takes as many as the ledger needs and no more, spread over the step.
-        """
-        return kl_of_update(self.policy, rollout, self.kl.step_answers, self.temperature, self.pad_id, self.max_tokens)
-
+    @abstractmethod
     def credit(
         self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
     ) -> Experience:
-        """Advantages and returns of a step's answers."""
-        return assign_credit(rollout, reference_BT, values_BT, rewards_B, beta, self.ppo, self.kl)
+        """What a step's answers are to teach."""
 
     def learn(
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
     ) -> tuple[dict[str, float], float]:
         """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
-        with joint_learning(self.policy, experience, batches, beta, lr, rng):
-            return all_or_nothing(
-                self.parameters,
-                self.optimiser,
-                lambda: (self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)),
-            )
+        rows = [batch.rows for batch in batches]
+        with PROCESSES.joint("learn", [self.policy], experience=experience, rows=rows, beta=beta, lr=lr, rng=rng):
+            weights = [p.detach().clone() for p in self.parameters]
+            moments, settings = optimiser_snapshot(self.optimiser)
+            try:
+                return self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)
+            except NonFiniteStep:
+                with torch.no_grad():
+                    for parameter, before in zip(self.parameters, weights, strict=True):
+                        parameter.copy_(before)
+                restore_optimiser(self.optimiser, moments, settings)
+                raise
+
+    @abstractmethod
+    def update(
+        self,
+        experience: Experience,
+        beta: float,
+        lr: float,
+        rng: torch.Generator,
+        batches: list[MicroBatch] | None = None,
+    ) -> dict[str, float]:
+        """Several passes over a step's answers; `batches` of all of them serve where there are some already."""
+
+    def moved(self, rollout: Rollout) -> float:
+        """KL(policy before the update || policy after it) in nats per answer, by k3 on some of the step's answers.
+
+        It is one more pass over them, so it takes as many as the ledger needs and no more, spread over the step.
+        """
+        count = len(rollout.prompts)
+        rows = list(range(0, count, max(1, count // (self.kl.step_answers or count))))
+        after_BT = response_values(self.policy, rollout, self.batches(rollout, rows), self.temperature)
+        kl_BT = kl_estimate(rollout.logprobs_BT[rows], after_BT[rows], "k3") * rollout.mask_BT[rows]
+        kl = float(kl_BT.sum(1).mean())
+        if not math.isfinite(kl):
+            raise NonFiniteStep("the KL of the update is not a number")
+        return kl
+
+    def step(self) -> float:
+        """One step of the optimiser along the gradient that has been added up; returns its norm."""
+        return clip_and_step(self.optimiser, self.ppo.max_grad_norm, NonFiniteStep("gradients are not all numbers"))
+
+    def set_rate(self, lr: float) -> None:
+        for group, factor in zip(self.optimiser.param_groups, (1.0, self.ppo.critic_lr_factor), strict=False):
+            group["lr"] = lr * factor
+
+    def minibatches(self, items: Sequence[Item], rng: torch.Generator) -> Iterator[list[Item]]:
+        """The items of a step in a random order, in equal parts."""
+        order = torch.randperm(len(items), generator=rng).tolist()
+        size = -(-len(items) // self.ppo.minibatches)
+        for start in range(0, len(items), size):
+            yield [items[i] for i in order[start : start + size]]
+
+
+NO_STATS = PolicyStats(*(torch.zeros(()) for _ in range(4)))
+
+
+def over_processes(stats: PolicyStats) -> PolicyStats:
+    """The statistics of all processes' tokens, in joint work."""
+    if not PROCESSES.together:
+        return stats
+    sums = torch.stack([stats.tokens, stats.clipped, stats.kl, stats.ratio]).double()
+    PROCESSES.add(sums)
+    return PolicyStats(*sums)
+
+
+class PPO(PolicyOptimiser):
+    """Clipped policy and value updates over one optimiser."""
+
+    def credit(
+        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
+    ) -> Experience:
+        """Advantages and returns of a step's answers."""
+        return experience_of(rollout, reference_BT, values_BT, rewards_B, beta, self.ppo, self.kl)
 
     def update(
         self,
@@ -291,25 +256,22 @@ class PPO:
         rng: torch.Generator,
         batches: list[MicroBatch] | None = None,
     ) -> dict[str, float]:
-        """Several passes over the step's answers; stops early when the policy has moved too far from its start.
-
-        `batches` of all answers, where there are some already, serve where a minibatch is all answers.
-        """
-        for group, factor in zip(self.optimiser.param_groups, (1.0, self.ppo.critic_lr_factor), strict=False):
-            group["lr"] = lr * factor
+        """Several passes over the step's answers; stops early when the policy has moved too far from its start."""
+        self.set_rate(lr)
         stats: PolicyStats | None = None
         value_losses, policy_losses, kl_losses, norms = [], [], [], []
         epochs_done = 0
         for _ in range(self.ppo.epochs):
             epoch_stats: PolicyStats | None = None
-            for rows in self._minibatches(len(experience.rollout.prompts), rng):
-                given = batches if self.ppo.minibatches == 1 and batches else self.batches(experience.rollout, rows)
-                policy_loss, value_loss, kl_loss, some = self._accumulate(experience, given, beta)
-                norms.append(self._move())
+            for rows in self.minibatches(range(len(experience.rollout.prompts)), rng):
+                whole_step = batches if self.ppo.minibatches == 1 else None
+                cut = whole_step or self.batches(experience.rollout, rows)
+                policy_loss, value_loss, kl_loss, batch_stats = self._accumulate(experience, cut, beta)
+                norms.append(self.step())
                 policy_losses.append(policy_loss)
                 value_losses.append(value_loss)
                 kl_losses.append(kl_loss)
-                epoch_stats = some if epoch_stats is None else epoch_stats + some
+                epoch_stats = batch_stats if epoch_stats is None else epoch_stats + batch_stats
             assert epoch_stats is not None
             stats = epoch_stats if stats is None else stats + epoch_stats
             epochs_done += 1
@@ -331,12 +293,6 @@ class PPO:
             measured["loss/kl_avg"] = _mean(kl_losses)
         return measured
 
-    def _minibatches(self, answers: int, rng: torch.Generator) -> Iterator[list[int]]:
-        order = torch.randperm(answers, generator=rng).tolist()
-        size = -(-answers // self.ppo.minibatches)
-        for start in range(0, answers, size):
-            yield order[start : start + size]
-
     def _accumulate(
         self, experience: Experience, batches: list[MicroBatch], beta: float
     ) -> tuple[float, float, float, PolicyStats]:
@@ -349,8 +305,8 @@ class PPO:
 
         parts = accumulate(self.parameters, batches, loss_of)
         sums, stats = [0.0, 0.0, 0.0], NO_STATS
-        for losses, some in parts:
-            sums, stats = [a + b for a, b in zip(sums, losses, strict=True)], stats + some
+        for losses, part in parts:
+            sums, stats = [a + b for a, b in zip(sums, losses, strict=True)], stats + part
         sums = PROCESSES.total(sums)
         return sums[0], sums[1], sums[2], over_processes(stats)
 
@@ -388,16 +344,6 @@ class PPO:
             reference_N = tokens(experience.reference_logprobs_BT)
             kl_loss = beta * kl_estimate(out.logprobs_N, reference_N, self.kl.estimator).sum() / token_count
         return [policy_loss, value_loss, kl_loss], stats
-
-    def _move(self) -> float:
-        """Clip the gradient and let the optimiser take its step, unless a value is not a number."""
-        norm = plain(torch.nn.utils.clip_grad_norm_(self.parameters, self.ppo.max_grad_norm))
-        if not all_finite([norm]):
-            self.optimiser.zero_grad(set_to_none=True)
-            raise NonFiniteStep("gradients are not all numbers")
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        return float(norm)
 
 
 def explained_variance(experience: Experience) -> float:

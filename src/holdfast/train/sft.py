@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from holdfast.algorithms.finite import all_finite
 from holdfast.algorithms.sft import sft_loss
 from holdfast.config.schema import SFTConfig
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import MetByAll
 from holdfast.models.batches import MicroBatch, micro_batches
 from holdfast.models.codec import Codec
-from holdfast.models.gradients import accumulate
+from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.policy import Policy
-from holdfast.models.sharding import plain
 from holdfast.models.weights import learning
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
@@ -55,8 +52,8 @@ def imitate(
 ) -> float:
     """The same for answers as tokens. `after_update` is called with the number of updates made, from 1."""
     per_epoch = -(-len(prompts) // config.batch)
-    with PROCESSES.joint("begin imitating", [policy], {"sft": asdict(config), "limits": [pad_id, max_tokens]}):
-        imitating = Imitating(policy, config, pad_id, max_tokens)
+    with PROCESSES.joint("begin imitating", [policy], config=config, pad_id=pad_id, max_tokens=max_tokens):
+        imitating = Imitator(policy, config, pad_id, max_tokens)
     schedule = RefreshSchedule(config.lr, config.warmup_steps, config.epochs * per_epoch)
     progress.begin("sft", config.epochs * per_epoch)
     update, epoch_losses = 0, [0.0]
@@ -74,7 +71,10 @@ def imitate(
     return sum(epoch_losses) / len(epoch_losses)
 
 
-class Imitating:
+BAD_GRADIENT = "Supervised fine-tuning met a gradient that is not a number; lower sft.lr."
+
+
+class Imitator:
     """A policy with the optimiser that moves it towards given answers."""
 
     def __init__(self, policy: Policy, config: SFTConfig, pad_id: int, max_tokens: int) -> None:
@@ -86,8 +86,7 @@ class Imitating:
 
     def update(self, prompts: Sequence[list[int]], responses: Sequence[list[int]], lr: float) -> float:
         """One update on these answers, by all processes where there are several; returns the loss."""
-        needed = {"prompts": list(prompts), "responses": list(responses), "lr": lr}
-        with PROCESSES.joint("imitate", [self.policy], needed):
+        with PROCESSES.joint("imitate", [self.policy], prompts=list(prompts), responses=list(responses), lr=lr):
             return self._update(prompts, responses, lr)
 
     def _update(self, prompts: Sequence[list[int]], responses: Sequence[list[int]], lr: float) -> float:
@@ -98,13 +97,9 @@ class Imitating:
             prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, policy.device, pieces
         )
         losses = accumulate(self.parameters, batches, partial(_loss, policy, token_count))
-        norm = plain(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm))
-        if not all_finite([norm]):
-            raise MetByAll("Supervised fine-tuning met a gradient that is not a number; lower sft.lr.")
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        clip_and_step(self.optimiser, self.config.max_grad_norm, MetByAll(BAD_GRADIENT))
         return PROCESSES.total([sum(losses)])[0]
 
 

@@ -29,7 +29,7 @@ from holdfast.guard.review import Review, most_pairs
 from holdfast.interop.trl.answers import Answers, Player
 from holdfast.interop.trl.labelling import Ask, labeller_of
 from holdfast.interop.trl.oversight import Batch, Oversight
-from holdfast.interop.trl.refresher import Refresher, take_over_labels
+from holdfast.interop.trl.refresher import EnsembleTeacher, take_over_labels
 from holdfast.interop.trl.reward import EnsembleReward
 from holdfast.interop.trl.snapshot import bare_model, trained_weights
 from holdfast.interop.trl.texts import TRLPrompt, prompt_of
@@ -38,7 +38,7 @@ from holdfast.preferences.comparison import Labeller
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import generator
 from holdfast.reward.ensemble import Tokens, VersionStore
-from holdfast.reward.refresher import Refreshing
+from holdfast.reward.refresher import Refresher
 from holdfast.reward.scoring import Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.track.progress import Silent
@@ -225,7 +225,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             bar=bar,
         )  # fmt: skip
 
-    def _refresher(self, directory: Path, store: PreferenceStore, answers: Answers) -> Refresher:
+    def _refresher(self, directory: Path, store: PreferenceStore, answers: Answers) -> EnsembleTeacher:
         reward = self.reward
         versions = VersionStore(directory / "rewards")
         standard: tuple[Tokens, Tokens] = [], []
@@ -236,11 +236,11 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             rows = torch.randint(len(prompts), (reward.config.reward.standardise_samples,), generator=rng).tolist()
             drawn = answers.sample(Player("reference", self._trainer), [list(prompts[i]) for i in rows], rng)
             standard = drawn.prompts, drawn.responses
-        refreshing = Refreshing(
+        refreshing = Refresher(
             reward.ensemble, versions, store, reward.codec, reward.config.reward, reward.config.refresh, *standard,
             Silent(), reward.config.gate,
         )  # fmt: skip
-        return Refresher(reward, store, refreshing, self._seed, self._refresh)
+        return EnsembleTeacher(reward, store, refreshing, self._seed, self._refresh)
 
     def _audit_prompts(self) -> list[TRLPrompt]:
         """Those that were given, or those of the training set; of many a draw."""

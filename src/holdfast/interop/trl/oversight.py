@@ -24,7 +24,7 @@ from holdfast.guard.host import Change, Good, view_of
 from holdfast.guard.review import Outcome, Review, win_rate
 from holdfast.guard.view import StepView
 from holdfast.interop.trl.answers import Answers, Player, per_token
-from holdfast.interop.trl.refresher import Refresher
+from holdfast.interop.trl.refresher import EnsembleTeacher
 from holdfast.interop.trl.snapshot import capture, put_back
 from holdfast.reward.scoring import Scored
 from holdfast.rollout.sampler import Rollout
@@ -53,7 +53,7 @@ class Oversight:
     anchor: Player
     kept: CheckpointStore
     tracker: Tracker
-    refresher: Refresher
+    refresher: EnsembleTeacher
     say: Callable[[str], None]
     rounds: int
     bar: float

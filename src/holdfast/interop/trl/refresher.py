@@ -15,7 +15,7 @@ from holdfast.guard.guard import Guard
 from holdfast.interop.trl.reward import EnsembleReward
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams, derive_seed
-from holdfast.reward.refresher import Refreshing, RefreshOutcome
+from holdfast.reward.refresher import Refresher, RefreshOutcome
 
 # Labelled comparisons whose answers tell the signals which words have been judged, and answers whose features do.
 KNOWN_COMPARISONS, KNOWN_ANSWERS = 1000, 400
@@ -32,12 +32,12 @@ def take_over_labels(reward: EnsembleReward, store: PreferenceStore) -> None:
 
 
 @dataclass
-class Refresher:
+class EnsembleTeacher:
     """`wanted` says whether the ensemble is to learn from audits at all."""
 
     reward: EnsembleReward
     store: PreferenceStore
-    refreshing: Refreshing
+    refreshing: Refresher
     seed: int
     wanted: bool
 

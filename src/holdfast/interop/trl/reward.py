@@ -12,22 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from holdfast.checkpoint.files import read_json
 from holdfast.config import Config, load_config
-from holdfast.config.schema import RewardConfig
 from holdfast.errors import HoldfastError
 from holdfast.interop.trl.texts import TRLPrompt, completion_of, prompt_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
-from holdfast.reward.ensemble import Ensemble, VersionStore, version_name
-from holdfast.reward.scoring import Rewarding, Scored
+from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.scoring import RewardSource, Scored
+from holdfast.reward.standalone import load_ensemble
 from holdfast.rollout.sampler import Rollout
 from holdfast.run.directory import RunDirectory
-from holdfast.run.models import build_ensemble
 
 # A batch, what the ensemble says of it, and how many tokens of the policy's own each answer has.
 Watch = Callable[[Rollout, Scored, Sequence[int]], None]
@@ -51,7 +48,7 @@ class EnsembleReward:
                 "reward.shaping = sigmoid needs an answer of the reference to every prompt, which a reward function "
                 "of TRL's does not have; set it to none."
             )
-        self._rewarding = Rewarding(ensemble, self.config.reward, _no_reference_answers)
+        self._rewarding = RewardSource(ensemble, self.config.reward, _no_reference_answers)
         self.end_ids: frozenset[int] = frozenset()
         self.watch: Watch | None = None
         self.__name__ = "holdfast_ensemble"  # what the trainer calls its metrics
@@ -120,7 +117,7 @@ def ensemble_reward(
         run = RunDirectory.open(path)
         config, model, rewards = run.config(), run.reference, run.rewards
     elif policy is not None:
-        run, config, model, rewards = None, _config_of(path), Path(policy), path
+        run, config, model, rewards = None, load_config(), Path(policy), path
     else:
         raise HoldfastError(
             f"{path} is no run directory with an ensemble; for one that `holdfast reward` wrote, "
@@ -129,28 +126,8 @@ def ensemble_reward(
     if device is not None:
         config = replace(config, run=replace(config.run, device=device))
     lm, codec = load_causal_lm(model)
-    ensemble = build_ensemble(config, lm, codec)
-    store = VersionStore(rewards)
-    if version is None:
-        store.load_in_use_into(ensemble)
-    else:
-        store.load_into(ensemble, version)
+    ensemble = load_ensemble(rewards, lm, codec, config, version)
     return EnsembleReward(ensemble, codec, config, run)
-
-
-def _config_of(rewards: Path) -> Config:
-    """The settings that an ensemble without a run directory was built with, as far as it says so itself."""
-    numbers = VersionStore(rewards).numbers() if rewards.is_dir() else []
-    if not numbers:
-        raise HoldfastError(f"There is no reward ensemble in {rewards}; `holdfast reward` trains one.")
-    directory = rewards / version_name(numbers[-1])
-    document: dict[str, Any] = read_json(directory / "ensemble.json")
-    reward = RewardConfig(
-        members=int(document["members"]),
-        pooling=document.get("pooling", "last"),
-        halves=(directory / "probe.safetensors").is_file(),
-    )
-    return replace(load_config(), reward=reward)
 
 
 def _no_reference_answers(prompts: list[list[int]], rng: torch.Generator) -> Rollout:

@@ -95,11 +95,11 @@ class FoldedLow:
     def back(self, dy_SO: Tensor, x_SI: Tensor, dx_SI: Tensor) -> Tensor:
         """Add to the gradients of A, B and x, the last into `dx`'s memory."""
         inner_SR = dy_SO @ self.b_OR[self.rows]
-        if (found := self.gradient) is not None:
-            if found.a_RI is None or found.b_OR is None:
-                found.a_RI, found.b_OR = torch.zeros_like(self.a_RI), torch.zeros_like(self.b_OR)
-            found.a_RI.addmm_(inner_SR.t(), x_SI)
-            found.b_OR[self.rows].addmm_(dy_SO.t(), x_SI @ self.a_RI.t())
+        if (gradient := self.gradient) is not None:
+            if gradient.a_RI is None or gradient.b_OR is None:
+                gradient.a_RI, gradient.b_OR = torch.zeros_like(self.a_RI), torch.zeros_like(self.b_OR)
+            gradient.a_RI.addmm_(inner_SR.t(), x_SI)
+            gradient.b_OR[self.rows].addmm_(dy_SO.t(), x_SI @ self.a_RI.t())
         return dx_SI.addmm_(inner_SR, self.a_RI)
 
 
@@ -136,16 +136,16 @@ class Folded:
         bias_O = None if self.bias_O is None else self.bias_O[start:stop]
         weight_OI = self.products.weight_OI
         shape = (int(weight_OI.shape[0]), int(weight_OI.shape[1]))
-        some = slice(start, stop)
-        gradient = None if self.gradient is None else RowsOfGradient(self.gradient, shape, some)
-        low = None if self.low is None else FoldedLow(self.low.a_RI, self.low.b_OR, self.low.gradient, some)
+        rows = slice(start, stop)
+        gradient = None if self.gradient is None else RowsOfGradient(self.gradient, shape, rows)
+        low = None if self.low is None else FoldedLow(self.low.a_RI, self.low.b_OR, self.low.gradient, rows)
         return Folded(self.products.rows(start, stop), bias_O, gradient, low)
 
 
 class Projections:
     """How some linear layers after one norm become one folded matrix, and how its gradient goes back to them."""
 
-    def __init__(self, norm: Tensor | None, parts: Sequence[Part]) -> None:
+    def __init__(self, norm: Tensor | None, parts: Sequence[FoldedRows]) -> None:
         self.norm, self.parts = norm, list(parts)
         self.has_bias = any(part.layer.bias is not None for part in parts)
         # A single matrix that nothing is folded into is used as it is.
@@ -201,20 +201,20 @@ class Projections:
     @torch.no_grad()
     def unfold_low(self, low: FoldedLow | None) -> list[Tensor | None]:
         """The gradients of `low_parameters`, in their order."""
-        found: list[Tensor | None] = []
+        gradients: list[Tensor | None] = []
         for part, adapter, rows, ranks in self._blocks():
             gradient = None if low is None else low.gradient
             if gradient is None or gradient.a_RI is None or gradient.b_OR is None:
-                found += [None, None]
+                gradients += [None, None]
                 continue
             a_RI = gradient.a_RI[ranks]
             b_OR = part.given_back(gradient.b_OR[rows, ranks]) * adapter.scale
-            found += [a_RI.clone() if self.norm is None else a_RI * self._columns(), b_OR]
-        return found
+            gradients += [a_RI.clone() if self.norm is None else a_RI * self._columns(), b_OR]
+        return gradients
 
-    def _blocks(self) -> list[tuple[Part, Adapter, slice, slice]]:
+    def _blocks(self) -> list[tuple[FoldedRows, Adapter, slice, slice]]:
         """Each part that has an adapter with its rows of the folded matrix and its share of the ranks."""
-        found = []
+        blocks = []
         row = rank = 0
         for part in self.parts:
             rows = slice(row, row + part.layer.weight.shape[0])
@@ -222,8 +222,8 @@ class Projections:
             if part.layer.adapter is not None:
                 ranks = slice(rank, rank + part.layer.adapter.a_RI.shape[0])
                 rank = ranks.stop
-                found.append((part, part.layer.adapter, rows, ranks))
-        return found
+                blocks.append((part, part.layer.adapter, rows, ranks))
+        return blocks
 
     @torch.no_grad()
     def unfold(self, gradient: Gradient | None) -> list[Tensor | None]:
@@ -233,7 +233,7 @@ class Projections:
         if self.bare:
             return [gradient.weight_OI]
         assert self.norm is not None
-        found: list[Tensor | None] = []
+        gradients: list[Tensor | None] = []
         columns_I = self._columns()
         norm_I = torch.zeros_like(self.norm)
         start = 0
@@ -241,15 +241,15 @@ class Projections:
             stop = start + part.layer.weight.shape[0]
             weight_OI = part.given_back(gradient.weight_OI[start:stop])
             norm_I += torch.linalg.vecdot(weight_OI, part.layer.weight, dim=0)
-            found.append(weight_OI * columns_I)
+            gradients.append(weight_OI * columns_I)
             if part.layer.bias is not None:
                 assert gradient.bias_O is not None
-                found.append(part.given_back(gradient.bias_O[start:stop]))
+                gradients.append(part.given_back(gradient.bias_O[start:stop]))
             start = stop
-        return [norm_I.mul_(self.norm.numel() ** 0.5), *found]
+        return [norm_I.mul_(self.norm.numel() ** 0.5), *gradients]
 
 
-class Part:
+class FoldedRows:
     """A linear layer in a folded matrix: in which order its rows stand there, and scaled by what."""
 
     def __init__(self, layer: Linear, pairs: int = 0, scale: float = 1.0) -> None:
@@ -293,12 +293,12 @@ class LayerProjections:
 
     @classmethod
     def of(cls, layer: Layer, head_dim: int) -> LayerProjections:
-        q, k, v = Part(layer.q, head_dim, head_dim**-0.5), Part(layer.k, head_dim), Part(layer.v)
+        q, k, v = FoldedRows(layer.q, head_dim, head_dim**-0.5), FoldedRows(layer.k, head_dim), FoldedRows(layer.v)
         return cls(
             Projections(layer.attention_norm, [q, k, v]),
-            Projections(None, [Part(layer.o)]),
-            Projections(layer.mlp_norm, [Part(layer.gate), Part(layer.up)]),
-            Projections(None, [Part(layer.down)]),
+            Projections(None, [FoldedRows(layer.o)]),
+            Projections(layer.mlp_norm, [FoldedRows(layer.gate), FoldedRows(layer.up)]),
+            Projections(None, [FoldedRows(layer.down)]),
         )
 
     @property
@@ -409,9 +409,9 @@ class _Unfold(Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
-        found: list[Tensor | None] = []
+        gradients: list[Tensor | None] = []
         for layer, folded in zip(ctx.layers, ctx.folded, strict=True):
             for part, matrix in zip(layer.all, folded.all, strict=True):
-                found += part.unfold(matrix.gradient)
-                found += part.unfold_low(matrix.low)
-        return (None, None, *found)
+                gradients += part.unfold(matrix.gradient)
+                gradients += part.unfold_low(matrix.low)
+        return (None, None, *gradients)

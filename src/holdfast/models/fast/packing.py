@@ -40,14 +40,14 @@ class Packed:
     def _cut(self, tokens: int) -> list[Packed]:
         # Pieces of about the same size: a small last one would be as much work to start as the others.
         share = self.tokens / -(-self.tokens // tokens)
-        found: list[Packed] = []
+        pieces: list[Packed] = []
         first = start = done = 0
         for row, length in enumerate(self.lengths):
-            if row > first and (done + length - start > tokens or done >= share * (len(found) + 1)):
-                found.append(Packed(self.ids_S[start:done], self.lengths[first:row], self.counts[first:row]))
+            if row > first and (done + length - start > tokens or done >= share * (len(pieces) + 1)):
+                pieces.append(Packed(self.ids_S[start:done], self.lengths[first:row], self.counts[first:row]))
                 first, start = row, done
             done += length
-        return [*found, Packed(self.ids_S[start:], self.lengths[first:], self.counts[first:])]
+        return [*pieces, Packed(self.ids_S[start:], self.lengths[first:], self.counts[first:])]
 
     @property
     def tokens(self) -> int:

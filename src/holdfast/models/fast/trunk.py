@@ -82,11 +82,11 @@ class FastTrunk:
 
     def layout(self, packed: Packed, heads: Heads) -> Layout:
         """Where queries, keys and values stand, the same for every model of this arrangement of heads."""
-        found = packed.kept.get(heads)
-        if found is None:
-            found = Layout(packed.everything if heads is self.beside else packed.wanted, heads)
-            packed.kept[heads] = found
-        return found
+        layout = packed.kept.get(heads)
+        if layout is None:
+            layout = Layout(packed.everything if heads is self.beside else packed.wanted, heads)
+            packed.kept[heads] = layout
+        return layout
 
     def hidden(self, packed: Packed) -> Tensor:
         """hidden_NI at the read-outs, after the last norm, as transformers' last_hidden_state has them."""

@@ -3,7 +3,7 @@
 Reward and policy push each other about from refresh to refresh, and the policy of one round is better or worse than its
 neighbours' by chance. The mean of their weights is as good as the best of them, or better (Izmailov et al. 2018,
 arXiv:1803.05407; for RLHF Rame et al. 2024, arXiv:2406.16768), and a run ends with that. A policy that the
-guard has something against (`Guarding.stands`) is no such neighbour, and is left out.
+guard has something against (`Outcome.stands`) is no such neighbour, and is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHARE = 2
 COUNT = "averaged policies"
 
 
-class Averaging:
+class PolicyMean:
     """A running mean of weights over the last rounds of a run; one copy of them, and none before these rounds."""
 
     def __init__(self, rounds: int, last: int) -> None:
@@ -46,14 +46,14 @@ class Averaging:
 
     def mean_with(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The mean of all so far and these. What is no fraction (a counter) is as the newest has it."""
-        found = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
+        newest = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
         if not self._count:
-            return found
+            return newest
         return {
             name: torch.lerp(self._mean[name], tensor, 1.0 / (self._count + 1))
             if tensor.is_floating_point()
             else tensor
-            for name, tensor in found.items()
+            for name, tensor in newest.items()
         }
 
     @property
