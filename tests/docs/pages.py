@@ -2,7 +2,7 @@
 
 The fence says the language. A block without one is shell where its lines begin with a command that we know; anything
 else in it (output, trees, formulas) is left alone. `<!-- not run: why -->` above a Python block leaves it to be checked
-and not run; a line above it that names a file, or a first line that does, is the file that the block is.
+and not run; where the line above it, or its own first line, names a file, the block is that file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 COMMANDS = ("holdfast", "make", "python", ".venv/bin/python", ".venv/bin/holdfast", "pip", "torchrun", "accelerate")
 SHELL = ("", "sh", "bash", "shell", "console")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})\s*(\w*)")
-FILE = re.compile(r"`(\w+\.py)`|^# (\w+\.py)$")
+FILE = re.compile(r"`([\w-]+\.(?:py|toml))`|^# (\w+\.py)$")
 
 
 @dataclass(frozen=True)

@@ -230,12 +230,13 @@ def takes(thing: Any, keyword: str | None) -> bool:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the pages speak of: a config to edit, a run that has ended, its policy as a model, its labels."""
+    """What the pages speak of: a config to edit, a run that has ended, its models, its labels."""
     place = tmp_path_factory.mktemp("prepared")
     small = [word for word in small_run.settings() if word != "--set"]
     (place / "my-run.toml").write_text(config_toml(load_config(None, small)), encoding="utf-8")
     run = str(small_run.run(place / "runs").rename(place / "runs" / "first"))
     assert main(["export", run, str(place / "my-model")]) == 0
+    shutil.copytree(place / "runs" / "first" / "reference", place / "my-sft")
     assert main(["export", run, "--labels", str(place / "labels.jsonl")]) == 0
     return place
 
@@ -247,10 +248,12 @@ def test_what_can_be_run_runs(page: str, prepared: Path, tmp_path: Path, monkeyp
     shutil.copytree(prepared, place)
     monkeypatch.chdir(place)
     monkeypatch.syspath_prepend(str(place))
+    mine = [block for block in BLOCKS if block.page == page and not block.not_run]
+    for block in mine:
+        if block.file and block.language in ("python", "toml"):
+            (place / block.file).write_text(block.code, encoding="utf-8")
     with fresh_module("snippet") as module:
-        for block in itertools.takewhile(is_installed, [b for b in PYTHON if b.page == page and not b.not_run]):
-            if block.file:
-                (place / block.file).write_text(block.code, encoding="utf-8")
+        for block in itertools.takewhile(is_installed, [block for block in mine if block.language == "python"]):
             if block.file and block.file.startswith("test_"):
                 argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", block.file]
                 ended = subprocess.run(argv, capture_output=True, text=True, timeout=240)
