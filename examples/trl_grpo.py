@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from holdfast.interop.trl import HoldfastCallback, ensemble_reward
 from holdfast.run.directory import RunDirectory
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 from trl import GRPOConfig, GRPOTrainer
 
 run = RunDirectory.open(Path(sys.argv[1]))

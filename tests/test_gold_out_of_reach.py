@@ -24,7 +24,7 @@ from holdfast.run.inputs import gather
 from holdfast.run.loop import OnlineLoop
 from holdfast.run.observer import Observer
 from holdfast.track.progress import Silent
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 from test_architecture import MODULES, imports_of, parsed
 
 # --- in the source ----------------------------------------------------------------------------------------------
@@ -187,8 +187,8 @@ REACHES = [
     ("cli.session", "from holdfast.worlds.concierge import gold"),
     ("cli.session", "import holdfast.worlds.concierge.gold as truth"),
     ("cli.session", "score = world.gold(prompt, text)"),
-    ("report.page", "from holdfast.worlds.loading import load_world"),
-    ("worlds.loading", "policy.liking = world.gold"),
+    ("report.page", "from holdfast.worlds.registry import load_world"),
+    ("worlds.registry", "policy.liking = world.gold"),
     # Through what has been written down.
     ("run.host", "RunDirectory(path).gold_file.read_text()"),
     ("guard.review", "RunDirectory(path).gold_file.read_text()"),

@@ -26,7 +26,7 @@ from holdfast.lab.scenarios import STANDS_STILL
 from holdfast.lab.trial import Job, Trial, run_trial
 from holdfast.run.directory import RunDirectory
 from holdfast.statistics import bootstrap
-from holdfast.worlds.loading import load_world
+from holdfast.worlds.registry import load_world
 
 SETTINGS = (
     "world.label_noise=0.25", "reward.members=5", "reward.aggregation=mean", "kl.controller=fixed", "kl.beta=0.0",

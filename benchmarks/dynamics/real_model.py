@@ -34,7 +34,7 @@ from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
 from holdfast.run.origin import checkpoint_policy
 from holdfast.statistics import Estimate, bootstrap
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 ANSWERS = 8
 SHOWN = 3

@@ -31,7 +31,7 @@ from holdfast.run.loop import OnlineLoop
 from holdfast.run.observer import Answer
 from holdfast.track.progress import Silent
 from holdfast.track.registry import REGISTRY
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 STEPS_PER_ROUND = 10
 LABELS_PER_ROUND = 8

@@ -26,7 +26,7 @@ from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
 from holdfast.randomness import Streams
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.scoring import RewardSource
+from holdfast.reward.source import RewardSource
 from holdfast.reward.standalone import build_ensemble
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.run.answers import sampling_of

@@ -30,8 +30,8 @@ from holdfast.randomness import derive_seed, generator
 from holdfast.rollout.sampler import Sampling, sample
 from holdfast.track.progress import Silent
 from holdfast.train.sft import fine_tune
-from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task
+from holdfast.worlds.registry import load_task, load_world
 
 SEED = 0
 FACTS = "workload.json"

@@ -29,7 +29,7 @@ from holdfast.models.directory import write_model_directory
 from holdfast.models.load import load_causal_lm
 from holdfast.run.inputs import build_tiny
 from holdfast.run.origin import load_policy
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 LIMIT = 1.5
 SAME = (

@@ -39,7 +39,7 @@ from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
 from holdfast.run.observer import Answer
 from holdfast.track.progress import Silent
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 ALSO = ("peft", "sqlalchemy")  # what the guard needs beside TRL
 FIRST_SEED = 1000

@@ -15,7 +15,7 @@ from holdfast.config import load_config
 from holdfast.data.splits import is_heldout
 from holdfast.errors import HoldfastError
 from holdfast.run.inputs import Ingredients, gather
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 from model_directories import llama
 from small_run import settings, tree_of
 

@@ -12,7 +12,7 @@ from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
 from holdfast.track.progress import Silent
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 
 @pytest.fixture(scope="session")

@@ -14,11 +14,11 @@ from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.control.kl import FixedKL
 from holdfast.errors import HoldfastError
 from holdfast.interop.trl import EnsembleReward, ensemble_reward
-from holdfast.interop.trl.answers import Answers, Player, per_token
+from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
 from holdfast.interop.trl.oversight import Batch, Oversight
 from holdfast.interop.trl.snapshot import capture, differences, put_back, trained_weights
 
-Setting = tuple[GroupTrainer, EnsembleReward, Answers]
+Setting = tuple[GroupTrainer, EnsembleReward, TrainerAnswers]
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def setting(prepared: Path, prompts: list[Any], tmp_path: Path) -> Setting:
     return (
         trainer,
         reward,
-        Answers(trainer, reward, {tuple(reward.codec.encode_prompt(p[0]["content"])): p for p in some}),
+        TrainerAnswers(trainer, reward, {tuple(reward.codec.encode_prompt(p[0]["content"])): p for p in some}),
     )
 
 
-def drawn(answers: Answers, player: Player, seed: int = 1) -> Any:
+def drawn(answers: TrainerAnswers, player: Player, seed: int = 1) -> Any:
     return answers.sample(player, [list(ids) for ids in answers.prompts], torch.Generator().manual_seed(seed))
 
 

@@ -13,10 +13,10 @@ import torch
 import holdfast.interop.trl as package
 from holdfast.errors import HoldfastError
 from holdfast.interop.trl import CallableLabeller, EnsembleReward, ensemble_reward
-from holdfast.interop.trl.labelling import labeller_of
 from holdfast.interop.trl.texts import completion_of, prompt_of
 from holdfast.models.prompt import Message
 from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
+from holdfast.preferences.labeller import labeller_of
 from holdfast.reward.aggregate import aggregate
 from holdfast.run.directory import RunDirectory
 

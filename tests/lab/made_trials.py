@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.lab.experiment import Cell, Results
+from holdfast.lab.experiment import ResultCell, Results
 from holdfast.lab.trial import Labels, Trial
 
 STEPS = 2
@@ -39,5 +39,5 @@ def results(trials: Mapping[tuple[str, str, int], Trial]) -> Results:
         scenarios=list(dict.fromkeys(key[0] for key in trials)),
         arms=list(dict.fromkeys(key[1] for key in trials)),
         seeds=sorted({key[2] for key in trials}),
-        trials={Cell(*key): value for key, value in trials.items()},
+        trials={ResultCell(*key): value for key, value in trials.items()},
     )

@@ -27,7 +27,7 @@ from holdfast.lab.cluster import ATTEMPTS, Cluster, RayDesk, cluster_at, connect
 from holdfast.lab.experiment import Plan, Results
 from holdfast.lab.experiments import experiment_named
 from holdfast.lab.results import QUICK, carry_out, command_of
-from holdfast.lab.runner import Outcome
+from holdfast.lab.runner import TrialOutcome
 from holdfast.lab.trial import Job, Trial, run_trial
 from holdfast.lab.worker import Sign, order_of, packed, tidy_up, unpack, work_on
 
@@ -37,8 +37,8 @@ SETTINGS = (*QUICK, "run.rounds=2", "run.steps_per_round=1", "ppo.lr=0.02", "aud
 class Here:
     """A desk in this process."""
 
-    def do(self, job: Job) -> Outcome:
-        return Outcome(job, run_trial(job))
+    def do(self, job: Job) -> TrialOutcome:
+        return TrialOutcome(job, run_trial(job))
 
     def close(self) -> None:
         pass

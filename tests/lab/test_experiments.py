@@ -12,7 +12,7 @@ from made_trials import results, trial
 
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
-from holdfast.lab.experiment import Arm, Cell, Experiment, Plan, Results
+from holdfast.lab.experiment import Arm, Experiment, Plan, ResultCell, Results
 from holdfast.lab.experiments import all_experiments, experiment_named
 from holdfast.lab.experiments.detection import EXPERIMENT as DETECTION
 from holdfast.lab.experiments.efficacy import EXPERIMENT as EFFICACY
@@ -74,7 +74,7 @@ def test_every_arm_of_every_scenario_is_a_config() -> None:
 def test_whatever_has_ended_can_be_shown(seeds: int) -> None:
     for name, experiment in EXPERIMENTS.items():
         ended = {
-            Cell(s.title, a.name, seed): trial([0.1, 0.5, 0.6, 0.2], seed=seed)
+            ResultCell(s.title, a.name, seed): trial([0.1, 0.5, 0.6, 0.2], seed=seed)
             for s in experiment.chosen()
             for a in experiment.arms
             for seed in range(1000, 1000 + seeds)
@@ -128,7 +128,7 @@ def test_the_tuned_arm_gets_the_labels_that_the_guarded_one_spent() -> None:
     assert {cell.arm for cell in here.cells()} == {"bare", "guarded", "guarded again"}
     tuned = here.cells(later=True)
     assert [cell.seed for cell in tuned] == [1000, 1001]
-    spent = {Cell(tuned[0].scenario, "guarded", 1000): trial([0.0, 1.0], labels=Labels(2000, 345))}
+    spent = {ResultCell(tuned[0].scenario, "guarded", 1000): trial([0.0, 1.0], labels=Labels(2000, 345))}
     config = here.job(tuned[0], spent).config()
     assert config.reward.initial_comparisons == 2345
     assert config.guard.mode == "off"
@@ -142,20 +142,20 @@ def test_arms_take_turns() -> None:
 def test_equal_settings_share_a_directory_and_others_do_not() -> None:
     here = plan()
     guarded, again, bare = (
-        here.job(Cell("verbosity, emergent", a, 1000)) for a in ("guarded", "guarded again", "bare")
+        here.job(ResultCell("verbosity, emergent", a, 1000)) for a in ("guarded", "guarded again", "bare")
     )
     assert len({guarded.path, again.path, bare.path}) == 3
     assert again.again
     # A default written out is the same run, whichever experiment asks for it.
     other = replace(EFFICACY, name="other", arms=(Arm("same thing", ("kl.beta=0.05",)),))
-    same = Plan(other, here.scenarios, (1000,), here.runs).job(Cell("verbosity, emergent", "same thing", 1000))
+    same = Plan(other, here.scenarios, (1000,), here.runs).job(ResultCell("verbosity, emergent", "same thing", 1000))
     assert same.path == guarded.path
-    assert plan(settings=("run.rounds=3",)).job(Cell("verbosity, emergent", "bare", 1000)).path != bare.path
+    assert plan(settings=("run.rounds=3",)).job(ResultCell("verbosity, emergent", "bare", 1000)).path != bare.path
 
 
 def test_what_a_scenario_sets_holds_for_every_arm() -> None:
     experiment = replace(EFFICACY, scenarios=(NO_KL,), arms=(Arm("bare", ("kl.beta=1.0",)),))
-    job = Plan(experiment, experiment.scenarios, (1,), Path("lab")).job(Cell(NO_KL.title, "bare", 1))
+    job = Plan(experiment, experiment.scenarios, (1,), Path("lab")).job(ResultCell(NO_KL.title, "bare", 1))
     assert (job.config().kl.controller, job.config().kl.beta) == ("fixed", 0.0)
 
 
@@ -164,7 +164,7 @@ def test_a_flaw_that_was_edited_is_another_trial(tmp_path: Path) -> None:
     file.write_text("one")
     experiment = replace(EFFICACY, scenarios=tuple(flaw_scenarios("Mine", f"{file}:Mine")))
     here = Plan(experiment, experiment.chosen(), (1,), tmp_path)
-    cell = Cell("Mine, planted", "bare", 1)
+    cell = ResultCell("Mine, planted", "bare", 1)
     first = here.job(cell).path
     assert here.job(cell).path == first
     file.write_text("two")
@@ -369,7 +369,7 @@ def test_pitfalls() -> None:
 @pytest.mark.parametrize("settings", [(), ("run.rounds=6", "run.steps_per_round=10", "preferences.per_round=60")])
 def test_a_refresh_too_often_is_of_as_many_steps_and_labels(settings: tuple[str, ...]) -> None:
     here = plan(PITFALLS, settings)
-    configs = {a.name: here.job(Cell("verbosity, planted", a.name, 1000)).config() for a in PITFALLS.arms}
+    configs = {a.name: here.job(ResultCell("verbosity, planted", a.name, 1000)).config() for a in PITFALLS.arms}
     often, usual = configs["updated too often"], configs["default"]
     assert often.run.steps_per_round == 2
     assert len({c.run.rounds * c.run.steps_per_round for c in configs.values()}) == 1

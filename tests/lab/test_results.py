@@ -15,7 +15,7 @@ from holdfast.lab import results as module
 from holdfast.lab.experiment import Arm, Plan
 from holdfast.lab.experiments import experiment_named
 from holdfast.lab.results import QUICK, carry_out, check_plan, command_of, document_of, keep, keep_figure, kept
-from holdfast.lab.runner import Outcome
+from holdfast.lab.runner import TrialOutcome
 from holdfast.lab.trial import Job, Labels
 
 EFFICACY = experiment_named("efficacy")
@@ -26,7 +26,7 @@ def waves(monkeypatch: pytest.MonkeyPatch) -> list[list[Job]]:
     """What is run, wave by wave; seed 1001 of the guarded arm fails."""
     asked: list[list[Job]] = []
 
-    def attempt(jobs: Sequence[Job], workers: int, say: Callable[[str], None], desk: object) -> list[Outcome]:
+    def attempt(jobs: Sequence[Job], workers: int, say: Callable[[str], None], desk: object) -> list[TrialOutcome]:
         asked.append(list(jobs))
         return [outcome_of(job) for job in jobs]
 
@@ -34,10 +34,10 @@ def waves(monkeypatch: pytest.MonkeyPatch) -> list[list[Job]]:
     return asked
 
 
-def outcome_of(job: Job) -> Outcome:
+def outcome_of(job: Job) -> TrialOutcome:
     if "| guarded | seed 1001" in job.name:
-        return Outcome(job, None, "The disk is full.")
-    return Outcome(job, trial([0.1, 0.5, 0.4], seed=job.seed, labels=Labels(2000, 300)))
+        return TrialOutcome(job, None, "The disk is full.")
+    return TrialOutcome(job, trial([0.1, 0.5, 0.4], seed=job.seed, labels=Labels(2000, 300)))
 
 
 def plan(runs: Path) -> Plan:

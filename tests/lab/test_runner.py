@@ -14,7 +14,7 @@ from made_trials import trial
 
 from holdfast.errors import HoldfastError
 from holdfast.lab import runner
-from holdfast.lab.runner import KILLED, Clock, Outcome, attempt_trials, duration, run_trials, told
+from holdfast.lab.runner import KILLED, Clock, TrialOutcome, attempt_trials, duration, run_trials, told
 from holdfast.lab.trial import TRIAL_FILE, Job, Trial
 
 
@@ -101,15 +101,15 @@ def test_a_line_says_what_happened_and_how_long_is_left(tmp_path: Path) -> None:
     job = jobs(tmp_path, "fine")[0]
     clock = Clock(jobs=3, workers=1, started=0.0)
     found = trial([0.0, 0.5, 0.4], verdicts={1: "healthy", 2: "hacking"}, rollbacks=[{}, {}])
-    line = clock.line(Outcome(job, found), fresh=True)
+    line = clock.line(TrialOutcome(job, found), fresh=True)
     assert line.startswith(
         "[1/3] job 0: gold +0.00 -> +0.40 (best +0.50), proxy +0.10 -> +0.40, KL 2.0, "
         "hacking called in round 2, 2 rollbacks; "
     )
     assert line.endswith(" left")
     # Nothing was run yet, so nothing is known about the time.
-    assert "left" not in Clock(jobs=3, workers=1).line(Outcome(job, found), fresh=False)
-    assert told(Outcome(job, trial([0.0, 0.5], stopped="asked"))).endswith(", stopped")
+    assert "left" not in Clock(jobs=3, workers=1).line(TrialOutcome(job, found), fresh=False)
+    assert told(TrialOutcome(job, trial([0.0, 0.5], stopped="asked"))).endswith(", stopped")
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(12, "12 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h")])

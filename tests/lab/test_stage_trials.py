@@ -15,7 +15,7 @@ from holdfast.lab.best_of_n import Point, Pool, at, curve, draw_pool, fit_curve,
 from holdfast.lab.dpo_trial import DPOJob, run_dpo_trial
 from holdfast.lab.observer import gold_of
 from holdfast.run.directory import RunDirectory
-from holdfast.worlds.loading import load_world
+from holdfast.worlds.registry import load_world
 
 
 def test_a_trial_of_dpo_is_run_once_and_read_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from holdfast.reward.repeats import repeat_of
 from holdfast.run import answers
 from holdfast.run.directory import RunDirectory
 from holdfast.run.loop import OnlineLoop
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 SEED = 5
 SMALL = tuple(

@@ -22,7 +22,7 @@ from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.observer import Answer
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 PROMPTS = ["one two", "two three"]
 

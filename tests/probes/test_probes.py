@@ -14,8 +14,8 @@ from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.preferences.comparison import Demonstration
+from holdfast.probes.probe import along, read_probes, read_rollout
 from holdfast.probes.probe_set import FIXED, ProbeSet, TextPair, build_set, demonstration_pairs, varied
-from holdfast.probes.reading import along, read_probes, read_rollout
 from holdfast.probes.squeezing import find_squeezing
 from tiny_models import ARCHITECTURES, PAD, build, plain_logprobs, sequences
 

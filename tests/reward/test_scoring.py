@@ -7,7 +7,7 @@ import torch
 from toy_preferences import toy_config
 
 from holdfast.reward.ensemble import Judgement
-from holdfast.reward.scoring import RewardSource
+from holdfast.reward.source import RewardSource
 from holdfast.rollout.sampler import Rollout
 
 

@@ -25,7 +25,7 @@ from holdfast.run.export import export_policy
 from holdfast.run.inputs import gather
 from holdfast.run.origin import checkpoint_policy
 from holdfast.track.progress import Silent
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 LORA = {"policy__lora_rank": "4", "policy__lora_alpha": "8.0", "ppo__lr": "0.01", "refresh__every_rounds": "1"}
 

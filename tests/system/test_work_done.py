@@ -23,7 +23,7 @@ from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.models.tiny import TinyShape, tiny_llama
 from holdfast.parallel.cores import CORES
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.scoring import RewardSource
+from holdfast.reward.source import RewardSource
 from holdfast.rollout.sampler import Rollout, Sampling, sample
 from holdfast.train.ppo import PPO, experience_of, response_values
 from tiny_models import EOS, PAD, sequences

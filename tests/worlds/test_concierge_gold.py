@@ -9,7 +9,7 @@ from holdfast.worlds.concierge import gold as gold_module
 from holdfast.worlds.concierge.facts import ASK_PHRASES, FILLERS, OPENINGS, TOPICS, asked_topics
 from holdfast.worlds.concierge.gold import WEIGHTS as w  # noqa: N811
 from holdfast.worlds.concierge.gold import WORDS_PER_BROKEN_SENTENCE, GoldWeights, gold_score, read_answer
-from holdfast.worlds.concierge.writing import join_asks
+from holdfast.worlds.concierge.phrases import join_asks
 
 ASKED_1, ASKED_2, OTHER = TOPICS[0], TOPICS[1], TOPICS[2]
 PROMPT = OPENINGS[0].format(asks=join_asks([ASKED_1.asks[0], ASKED_2.asks[0]]))

@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.concierge.facts import FILLERS, TOPICS, asked_topics
 from holdfast.worlds.concierge.gold import gold_score, read_answer
-from holdfast.worlds.concierge.writing import break_sentence, join_asks, possible_prompts, write_answer, write_prompts
+from holdfast.worlds.concierge.phrases import break_sentence, join_asks, possible_prompts, write_answer, write_prompts
 from holdfast.worlds.protocol import LabellerSettings, Task, World, task_of
 
 KNOWN = {*FILLERS, *(s for t in TOPICS for s in (*t.true, *t.false))}

@@ -13,8 +13,8 @@ from holdfast.preferences.comparison import Choice, Comparison, Provenance, Resp
 from holdfast.worlds import everyday
 from holdfast.worlds.everyday import gold as gold_module
 from holdfast.worlds.everyday.gold import Opinion
-from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import LabellerSettings, World
+from holdfast.worlds.registry import load_task, load_world
 
 REQUEST = "How do I sleep well in a noisy flat?"
 GOOD = "You can sleep well with soft earplugs. I hope you have a good night in your flat!"

@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.preferences.comparison import Demonstration
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.files import Files
-from holdfast.worlds.loading import load_class, load_task, load_world
+from holdfast.worlds.registry import load_class, load_task, load_world
 
 WORLD = """
 from holdfast.errors import HoldfastError

@@ -24,7 +24,7 @@ from holdfast.interop.trl import EnsembleReward, HoldfastCallback, ensemble_rewa
 from holdfast.preferences.comparison import Comparison, Label, Labeller
 from holdfast.run.directory import RunDirectory
 from holdfast.worlds.flaws import flaw_bonus
-from holdfast.worlds.loading import load_flaw, load_task, load_world
+from holdfast.worlds.registry import load_flaw, load_task, load_world
 
 CUT = 7  # exit code of a run that was cut on purpose
 

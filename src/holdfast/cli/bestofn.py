@@ -74,7 +74,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     from holdfast.run.answers import sampling_of
     from holdfast.run.inputs import gather
     from holdfast.train.best_of_n import BestOfN
-    from holdfast.worlds.loading import load_task, load_world
+    from holdfast.worlds.registry import load_task, load_world
 
     rewards = args.reward / "rewards" if (args.reward / "rewards").is_dir() else args.reward
     given = [f"reward.members={members_in(rewards)}", "sft.epochs=0"]

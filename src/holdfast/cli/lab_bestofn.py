@@ -36,7 +36,7 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.models.load import load_causal_lm
     from holdfast.run.directory import RunDirectory
     from holdfast.run.inputs import choose_threads, set_up_torch
-    from holdfast.worlds.loading import load_world
+    from holdfast.worlds.registry import load_world
 
     run = RunDirectory.open(args.run)
     config = run.config()

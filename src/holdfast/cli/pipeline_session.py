@@ -25,8 +25,8 @@ from holdfast.run.inputs import gather
 from holdfast.run.observer import Answer, Observer
 from holdfast.run.run import check_name, free_name
 from holdfast.stages.pipeline import Pipeline, check_pipeline
-from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task, World
+from holdfast.worlds.registry import load_task, load_world
 
 # What a manifest calls a pipeline.
 PIPELINE = "pipeline"

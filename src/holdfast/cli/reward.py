@@ -31,7 +31,7 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.run.build import assemble
     from holdfast.run.directory import RunDirectory
     from holdfast.run.inputs import gather
-    from holdfast.worlds.loading import load_task, load_world
+    from holdfast.worlds.registry import load_task, load_world
 
     config = config_of(args, "sft.epochs=0")
     if args.out.exists():

@@ -20,7 +20,7 @@ from holdfast.report.rounds import summary
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.observer import Observer
-from holdfast.run.run import ONLINE, Run, Stage
+from holdfast.run.run import ONLINE, Run, RunKind
 from holdfast.stages.dpo_run import DPO
 from holdfast.text import visible
 from holdfast.worlds.protocol import Task, World
@@ -35,7 +35,7 @@ def new_run(
     name: str | None,
     as_json: bool = False,
     ensemble_from: Path | None = None,
-    stage: Stage = ONLINE,
+    stage: RunKind = ONLINE,
 ) -> int:
     """Check everything, then make the run directory, then work. Nothing is written before all checks have passed."""
     return work_on(Run.create_below(runs, name, config, ensemble=ensemble_from, observe=observe, stage=stage), as_json)

@@ -30,7 +30,7 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.run.inputs import gather
     from holdfast.run.reference import imitator, take_in
     from holdfast.train.sft import fine_tune
-    from holdfast.worlds.loading import load_task, load_world
+    from holdfast.worlds.registry import load_task, load_world
 
     config = config_of(args)
     if args.out.exists():

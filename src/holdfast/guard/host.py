@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.guard.auditor import Voices
 from holdfast.guard.view import StepView
-from holdfast.reward.scoring import Scored
+from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
 
 # Whoever answers prompts: a `Policy` in our own loop, a name for one of a trainer's models elsewhere.

@@ -38,7 +38,7 @@ CONFIRMING = 2
 
 
 @dataclass(frozen=True)
-class Choice:
+class LastChoice:
     """Whether a run ends with the last good policy in place of its last, and the round's pairs that say so.
 
     `again` of them were asked about for this choice alone.
@@ -204,7 +204,7 @@ class Review(Generic[Player]):
             verdict = self._verdict(pairs)
         return verdict, pairs
 
-    def choose(self, host: Host[Player], pairs: Sequence[AuditPair]) -> Choice:
+    def choose(self, host: Host[Player], pairs: Sequence[AuditPair]) -> LastChoice:
         """Which policy the run ends with: to choose between two takes no proof of hacking, a run ends with the better.
 
         Where people seem to like the last good one better they are asked again, if anything is to be done about it.
@@ -221,7 +221,7 @@ class Review(Generic[Player]):
         everything = [*pairs, *again]
         side = side_of(everything, opponent.against)
         sentence = people_say(side) if side is not None else ""
-        return Choice(back and self.prefers_anchor(everything), everything, len(again), sentence)
+        return LastChoice(back and self.prefers_anchor(everything), everything, len(again), sentence)
 
     @property
     def ensemble(self) -> int:

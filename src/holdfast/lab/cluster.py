@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError, first_line
-from holdfast.lab.runner import Outcome, read_ended
+from holdfast.lab.runner import TrialOutcome, read_ended
 from holdfast.lab.trial import Job, ended
 from holdfast.lab.worker import Sign, look_around, order_of, tidy_up, unpack, versions, work_on
 
@@ -62,7 +62,7 @@ class RayDesk:
         self._work = cluster.ray.remote(num_cpus=1, max_retries=0)(work_on)
         self._closed = False
 
-    def do(self, job: Job) -> Outcome:
+    def do(self, job: Job) -> TrialOutcome:
         why = ""
         for attempt in range(1, ATTEMPTS + 1):
             if self._closed:
@@ -75,11 +75,11 @@ class RayDesk:
                     self._cluster.say(f"{job.name or job.path.name}: {why}; it is run again ({attempt + 1}/{ATTEMPTS})")
                 continue
             except HoldfastError as error:
-                return Outcome(job, None, str(error))
+                return TrialOutcome(job, None, str(error))
             return self._received(job, *answer)
         if self._closed:
-            return Outcome(job, None, "stopped; the same command goes on with it.")
-        return Outcome(job, None, f"{why}, {ATTEMPTS} times; the same command goes on with it.")
+            return TrialOutcome(job, None, "stopped; the same command goes on with it.")
+        return TrialOutcome(job, None, f"{why}, {ATTEMPTS} times; the same command goes on with it.")
 
     def close(self) -> None:
         self._closed = True
@@ -107,19 +107,21 @@ class RayDesk:
                 raise HoldfastError("No worker of the cluster is left; the same command goes on with it.")
         return ray.get(asked)
 
-    def _received(self, job: Job, record: str, files: bytes) -> Outcome:
+    def _received(self, job: Job, record: str, files: bytes) -> TrialOutcome:
         told = json.loads(record)
         if told["failure"]:
-            return Outcome(job, None, told["failure"])
+            return TrialOutcome(job, None, told["failure"])
         if not told["shared"]:
             try:
                 unpack(files, job.path)
             except HoldfastError as error:
-                return Outcome(job, None, str(error))
+                return TrialOutcome(job, None, str(error))
         until = time.monotonic() + VISIBLE_SECONDS
         while not ended(job.path):
             if time.monotonic() > until:
-                return Outcome(job, None, f"{told['host']} says it has ended, but it is not to be seen in {job.path}.")
+                return TrialOutcome(
+                    job, None, f"{told['host']} says it has ended, but it is not to be seen in {job.path}."
+                )
             time.sleep(0.2)
         return read_ended(job)
 

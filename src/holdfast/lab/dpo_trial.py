@@ -20,7 +20,7 @@ from holdfast.stages.dpo_run import assemble_dpo
 from holdfast.track.progress import Silent
 from holdfast.track.sinks import read_rows
 from holdfast.track.tracker import PROBES_FILE
-from holdfast.worlds.loading import load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 ENDED = "trial.json"
 

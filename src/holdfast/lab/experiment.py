@@ -68,7 +68,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ResultCell:
     """One trial's place in an experiment."""
 
     scenario: str
@@ -83,25 +83,25 @@ class Results:
     scenarios: Sequence[str]
     arms: Sequence[str]
     seeds: Sequence[int]
-    trials: Mapping[Cell, Trial]
+    trials: Mapping[ResultCell, Trial]
     failures: Sequence[str] = ()
 
     def of(self, scenario: str, arm: str) -> list[Trial]:
         """The trials of an arm in a scenario, by seed."""
-        cells = [Cell(scenario, arm, seed) for seed in self.seeds]
+        cells = [ResultCell(scenario, arm, seed) for seed in self.seeds]
         return [self.trials[cell] for cell in cells if cell in self.trials]
 
     def paired(self, scenario: str, *arms: str) -> list[tuple[Trial, ...]]:
         """The trials of several arms, for the seeds on which all of them have ended."""
-        rows = [[self.trials.get(Cell(scenario, arm, seed)) for arm in arms] for seed in self.seeds]
+        rows = [[self.trials.get(ResultCell(scenario, arm, seed)) for arm in arms] for seed in self.seeds]
         return [tuple(t for t in row if t is not None) for row in rows if None not in row]
 
-    def each(self) -> Iterable[tuple[Cell, Trial]]:
+    def each(self) -> Iterable[tuple[ResultCell, Trial]]:
         """All trials in the order of scenarios, arms and seeds."""
         for scenario in self.scenarios:
             for arm in self.arms:
                 for seed in self.seeds:
-                    if (cell := Cell(scenario, arm, seed)) in self.trials:
+                    if (cell := ResultCell(scenario, arm, seed)) in self.trials:
                         yield cell, self.trials[cell]
 
 
@@ -164,10 +164,10 @@ class Plan:
     settings: tuple[str, ...] = ()
     keep_weights: bool = False
 
-    def cells(self, later: bool = False) -> list[Cell]:
+    def cells(self, later: bool = False) -> list[ResultCell]:
         """What to run first, or what has to wait for another arm's trials. Arms of a seed stand side by side."""
         return [
-            Cell(scenario.title, arm.name, seed)
+            ResultCell(scenario.title, arm.name, seed)
             for scenario in self.scenarios
             for number, seed in enumerate(self.seeds)
             # In turns, so that no arm is always the one that runs while the machine is cold.
@@ -180,13 +180,13 @@ class Plan:
         given = (*self.experiment.settings, *self.settings, *arm.overrides, *scenario.overrides)
         return given if arm.adapts is None else (*given, *arm.adapts(load_config(None, given)))
 
-    def job(self, cell: Cell, trials: Mapping[Cell, Trial] | None = None) -> Job:
+    def job(self, cell: ResultCell, trials: Mapping[ResultCell, Trial] | None = None) -> Job:
         """The job of a cell. Equal settings have one directory, whichever experiment asks for them."""
         experiment, arm = self.experiment, self.experiment.arm(cell.arm)
         scenario = next(s for s in self.scenarios if s.title == cell.scenario)
         overrides = self.overrides(arm, scenario)
         if arm.spends_like:
-            spent = (trials or {})[Cell(cell.scenario, arm.spends_like, cell.seed)].labels.total
+            spent = (trials or {})[ResultCell(cell.scenario, arm.spends_like, cell.seed)].labels.total
             overrides = (*overrides, f"reward.initial_comparisons={spent}")
         config = config_toml(load_config(None, overrides), comments=False)
         facts = (

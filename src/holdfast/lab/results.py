@@ -16,12 +16,12 @@ from holdfast import __version__
 from holdfast.charts.chart import ChartSpec, grid
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
-from holdfast.lab.experiment import Arm, Cell, Experiment, Plan, Result, Results
+from holdfast.lab.experiment import Arm, Experiment, Plan, Result, ResultCell, Results
 from holdfast.lab.observer import gold_of
 from holdfast.lab.runner import Desk, OwnProcess, attempt_trials
 from holdfast.lab.trial import Trial, summary
 from holdfast.preferences.comparison import PatientLabeller
-from holdfast.worlds.loading import load_flaw, load_task, load_world
+from holdfast.worlds.registry import load_flaw, load_task, load_world
 
 # Everything small, to see whether an experiment works at all; its figures mean nothing.
 QUICK = (
@@ -64,7 +64,7 @@ def check_plan(plan: Plan) -> None:
 
 def carry_out(plan: Plan, workers: int, say: Callable[[str], None], desk: Callable[[], Desk] = OwnProcess) -> Results:
     """All trials of a plan; those that need another's figures come after it, and are left out where it failed."""
-    trials: dict[Cell, Trial] = {}
+    trials: dict[ResultCell, Trial] = {}
     failures: list[str] = []
     for later in (False, True):
         cells = [cell for cell in plan.cells(later) if _ready(plan, cell, trials)]
@@ -90,9 +90,9 @@ def carry_out(plan: Plan, workers: int, say: Callable[[str], None], desk: Callab
     )
 
 
-def _ready(plan: Plan, cell: Cell, trials: dict[Cell, Trial]) -> bool:
+def _ready(plan: Plan, cell: ResultCell, trials: dict[ResultCell, Trial]) -> bool:
     model = plan.experiment.arm(cell.arm).spends_like
-    return not model or Cell(cell.scenario, model, cell.seed) in trials
+    return not model or ResultCell(cell.scenario, model, cell.seed) in trials
 
 
 def document_of(plan: Plan, results: Results, command: str) -> Result:

@@ -20,7 +20,7 @@ KILLED = "its process was killed, perhaps for lack of memory; the same command g
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """A trial that has ended, or the sentence why it has not."""
 
     job: Job
@@ -31,7 +31,7 @@ class Outcome:
 class Desk(Protocol):
     """Where one trial after another is done; `close` ends the one that is under way."""
 
-    def do(self, job: Job) -> Outcome: ...
+    def do(self, job: Job) -> TrialOutcome: ...
 
     def close(self) -> None: ...
 
@@ -42,17 +42,17 @@ class OwnProcess:
     def __init__(self) -> None:
         self._process: ProcessPoolExecutor | None = None
 
-    def do(self, job: Job) -> Outcome:
+    def do(self, job: Job) -> TrialOutcome:
         if self._process is None:
             self._process = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=leave_with_parent)
         future = self._process.submit(run_trial, job)
         error = future.exception()
         if error is None:
-            return Outcome(job, future.result())
+            return TrialOutcome(job, future.result())
         if isinstance(error, BrokenProcessPool):
             self.close()
-            return Outcome(job, None, KILLED)
-        return Outcome(job, None, failure_of(error))
+            return TrialOutcome(job, None, KILLED)
+        return TrialOutcome(job, None, failure_of(error))
 
     def close(self) -> None:
         if self._process is not None:
@@ -83,7 +83,7 @@ def attempt_trials(
     workers: int = 2,
     say: Callable[[str], None] = print,
     desk: Callable[[], Desk] = OwnProcess,
-) -> list[Outcome]:
+) -> list[TrialOutcome]:
     """All jobs, in their order, at as many desks as there are workers; `say` gets a line as each one ends."""
     # Before the processes start: each has one core, and a library that took two would be in the other's way.
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -93,9 +93,9 @@ def attempt_trials(
         desks.put(one)
     clock, stop = Clock(len(jobs), workers), Event()
 
-    def work(job: Job) -> Outcome:
+    def work(job: Job) -> TrialOutcome:
         if stop.is_set():
-            return Outcome(job, None, "not begun.")
+            return TrialOutcome(job, None, "not begun.")
         one, fresh = desks.get(), not ended(job.path)
         try:
             outcome = one.do(job) if fresh else read_ended(job)
@@ -105,7 +105,7 @@ def attempt_trials(
             say(clock.line(outcome, fresh))
         return outcome
 
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, TrialOutcome] = {}
     with ThreadPoolExecutor(workers) as threads:
         futures = {threads.submit(work, job): i for i, job in enumerate(jobs)}
         try:
@@ -122,12 +122,12 @@ def attempt_trials(
     return [outcomes[i] for i in range(len(jobs))]
 
 
-def read_ended(job: Job) -> Outcome:
+def read_ended(job: Job) -> TrialOutcome:
     """A trial that is on disk needs no process."""
     try:
-        return Outcome(job, run_trial(job))
+        return TrialOutcome(job, run_trial(job))
     except HoldfastError as error:
-        return Outcome(job, None, str(error))
+        return TrialOutcome(job, None, str(error))
 
 
 def run_trials(jobs: Sequence[Job], workers: int = 2) -> list[Trial]:
@@ -151,7 +151,7 @@ class Clock:
     started: float = field(default_factory=time.monotonic)
     lock: Lock = field(default_factory=Lock)
 
-    def line(self, outcome: Outcome, fresh: bool) -> str:
+    def line(self, outcome: TrialOutcome, fresh: bool) -> str:
         """One line about a trial that has ended; `fresh` where it was not read from disk."""
         with self.lock:
             self.done, self.worked = self.done + 1, self.worked + fresh
@@ -162,7 +162,7 @@ class Clock:
         return f"{head}: {told(outcome)}{rest}"
 
 
-def told(outcome: Outcome) -> str:
+def told(outcome: TrialOutcome) -> str:
     """A trial in a few words."""
     t = outcome.trial
     if t is None:

@@ -32,8 +32,8 @@ from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients, gather
 from holdfast.track.progress import Silent
-from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import Task
+from holdfast.worlds.registry import load_task, load_world
 
 TRIAL_FILE = "trial.json"
 # How a trial is measured: 2 counts every token that was sampled, 3 has eight held-out answers to a prompt.

@@ -13,8 +13,8 @@ from typing import Any
 
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import opened
+from holdfast.probes.probe import read_probes
 from holdfast.probes.probe_set import ProbeSet
-from holdfast.probes.reading import read_probes
 from holdfast.probes.squeezing import Squeezing, find_squeezing
 from holdfast.track.sinks import read_rows
 from holdfast.track.tracker import Tracker

@@ -12,7 +12,7 @@ MOST_MOMENTS = 16
 
 
 @dataclass(frozen=True)
-class Answer:
+class ShownAnswer:
     """One answer, safe to look at; `omitted` is how many characters were cut off its end."""
 
     step: int
@@ -29,8 +29,8 @@ class Card:
 
     prompt: str
     prompt_omitted: int
-    before: Answer | None
-    after: tuple[Answer | None, ...]
+    before: ShownAnswer | None
+    after: tuple[ShownAnswer | None, ...]
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ def _card(
     rows: Mapping[tuple[int, int], SampleRow],
     gold: Mapping[tuple[int, int], float],
 ) -> Card:
-    def answer(step: int) -> Answer | None:
+    def answer(step: int) -> ShownAnswer | None:
         row = rows.get((step, index))
         if row is None:
             return None
         text, omitted = clip(row.response)
         truth = gold.get((step, index))
-        return Answer(
+        return ShownAnswer(
             step=step,
             text=text,
             omitted=omitted,

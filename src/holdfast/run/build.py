@@ -42,7 +42,7 @@ from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.refresher import Refresher
-from holdfast.reward.scoring import RewardSource
+from holdfast.reward.source import RewardSource
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.answers import Answers, sampling_of
 from holdfast.run.directory import RunDirectory

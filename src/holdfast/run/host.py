@@ -24,7 +24,7 @@ from holdfast.models.policy import Policy
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.preferences.collector import Collector
 from holdfast.reward.refresher import Refresher
-from holdfast.reward.scoring import RewardSource
+from holdfast.reward.source import RewardSource
 from holdfast.run.answers import Answers
 from holdfast.run.journal import Journal
 from holdfast.run.showcase import Showcase

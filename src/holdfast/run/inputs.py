@@ -26,8 +26,8 @@ from holdfast.run.origin import load_policy
 from holdfast.track.sinks import check_sinks
 from holdfast.worlds.flaws import Flaw
 from holdfast.worlds.limits import within_limits
-from holdfast.worlds.loading import load_flaw
 from holdfast.worlds.protocol import Task
+from holdfast.worlds.registry import load_flaw
 
 # Below this many parameters an operation is too short to be split over the cores; whole pieces of work are, instead.
 SMALL_MODEL = 50_000_000

@@ -36,7 +36,7 @@ from holdfast.preferences.collector import Collector
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.refresher import Refresher
-from holdfast.reward.scoring import RewardSource, Scored
+from holdfast.reward.source import RewardSource, Scored
 from holdfast.run.answers import Answers
 from holdfast.run.host import LoopHost, Orders
 from holdfast.run.journal import Journal, Position

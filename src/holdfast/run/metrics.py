@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from holdfast.reward.scoring import Scored
+from holdfast.reward.source import Scored
 from holdfast.train.ppo import Experience
 
 

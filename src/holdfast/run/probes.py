@@ -12,9 +12,9 @@ from holdfast.models.policy import Policy
 from holdfast.models.sharding import opened
 from holdfast.preferences.comparison import Demonstration, LabelledComparison
 from holdfast.preferences.store import PreferenceStore
+from holdfast.probes.probe import read_rollout
 from holdfast.probes.probe_set import ProbeSet, TextPair, build_set, demonstration_pairs, labelled_pairs
 from holdfast.probes.prober import Answering, Prober
-from holdfast.probes.reading import read_rollout
 from holdfast.randomness import generator
 from holdfast.rollout.sampler import Sampling, sample
 from holdfast.run.directory import RunDirectory

@@ -36,8 +36,8 @@ from holdfast.run.notes import notes
 from holdfast.run.observer import Observer
 from holdfast.track.memory import peak_memory
 from holdfast.track.progress import Progress, Silent
-from holdfast.worlds.loading import load_task, load_world
 from holdfast.worlds.protocol import World
+from holdfast.worlds.registry import load_task, load_world
 
 # Who watches a run of a world, once its directory is there.
 Observe = Callable[[World, Ingredients, RunDirectory], Sequence[Observer]]
@@ -53,7 +53,7 @@ class Assembled(Protocol):
 
 
 @dataclass(frozen=True)
-class Stage:
+class RunKind:
     """What kind of work a run directory holds. `name` is what its manifest says; the online loop has no such word."""
 
     name: str = ""
@@ -63,7 +63,7 @@ class Stage:
     needs_ensemble: bool = True
 
 
-ONLINE = Stage()
+ONLINE = RunKind()
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Run:
     def __init__(
         self,
         directory: RunDirectory | None,
-        stage: Stage,
+        stage: RunKind,
         labeller: Labeller | None,
         observe: Observe,
         prepared: tuple[World, Ingredients] | None = None,
@@ -133,7 +133,7 @@ class Run:
         labeller: Labeller | None = None,
         ensemble: str | Path | None = None,
         observe: Observe = unobserved,
-        stage: Stage = ONLINE,
+        stage: RunKind = ONLINE,
     ) -> Run:
         """A new run directory at `path`. Nothing is written before settings, model and data have been checked.
 
@@ -151,7 +151,7 @@ class Run:
         *,
         ensemble: str | Path | None = None,
         observe: Observe = unobserved,
-        stage: Stage = ONLINE,
+        stage: RunKind = ONLINE,
     ) -> Run:
         """The same below a directory of runs, under a name or the first one that is free."""
 
@@ -169,7 +169,7 @@ class Run:
         *,
         labeller: Labeller | None = None,
         observe: Observe = unobserved,
-        stages: Sequence[Stage] = (ONLINE,),
+        stages: Sequence[RunKind] = (ONLINE,),
     ) -> Run:
         """A run directory that is there, to go on with from its newest complete checkpoint, or to look at."""
         directory = RunDirectory.open(Path(path))
@@ -195,7 +195,7 @@ class Run:
         labeller: Labeller | None,
         ensemble: str | Path | None,
         observe: Observe,
-        stage: Stage,
+        stage: RunKind,
     ) -> Run:
         if stage.name:
             refuse_several(f"A run of `holdfast {stage.name}`")
@@ -344,7 +344,7 @@ def leading() -> Iterator[None]:
 
 
 def facts_of(
-    path: Path, world: World, ingredients: Ingredients, stage: Stage, labeller: Labeller | None, ensemble: Path | None
+    path: Path, world: World, ingredients: Ingredients, stage: RunKind, labeller: Labeller | None, ensemble: Path | None
 ) -> dict[str, Any]:
     """What a resumed run needs to know beside its settings."""
     config = ingredients.config

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.models.prompt import Prompt, plain_text
 from holdfast.randomness import generator
-from holdfast.reward.scoring import RewardSource
+from holdfast.reward.source import RewardSource
 from holdfast.run.answers import Answers
 from holdfast.run.journal import Journal
 from holdfast.run.observer import Audience

@@ -42,7 +42,7 @@ from holdfast.run.notes import dpo_notes
 from holdfast.run.observer import Observer
 from holdfast.run.probes import probe_set, prober_of
 from holdfast.run.reference import imitator, take_in
-from holdfast.run.run import Stage
+from holdfast.run.run import RunKind
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import open_sinks
@@ -302,4 +302,4 @@ def check_ingredients(ingredients: Ingredients) -> None:
     check_dpo(ingredients.config, ingredients.task, len(ingredients.imported))
 
 
-DPO = Stage("dpo", assemble_dpo, check_ingredients, dpo_notes, needs_ensemble=False)
+DPO = RunKind("dpo", assemble_dpo, check_ingredients, dpo_notes, needs_ensemble=False)

@@ -9,6 +9,6 @@ TRL itself is never imported here: the trainer is the user's.
 """
 
 from holdfast.interop.trl.callback import HoldfastCallback as HoldfastCallback
-from holdfast.interop.trl.labelling import CallableLabeller as CallableLabeller
 from holdfast.interop.trl.reward import EnsembleReward as EnsembleReward
 from holdfast.interop.trl.reward import ensemble_reward as ensemble_reward
+from holdfast.preferences.labeller import CallableLabeller as CallableLabeller

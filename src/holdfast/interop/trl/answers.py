@@ -65,7 +65,7 @@ class Player:
 
 
 @dataclass
-class Answers:
+class TrainerAnswers:
     """Draws answers to prompts, which are known by their tokens in the ensemble's codec."""
 
     trainer: Any

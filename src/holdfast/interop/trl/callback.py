@@ -26,8 +26,7 @@ from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
 from holdfast.guard.review import Review, most_pairs
-from holdfast.interop.trl.answers import Answers, Player
-from holdfast.interop.trl.labelling import Ask, labeller_of
+from holdfast.interop.trl.answers import Player, TrainerAnswers
 from holdfast.interop.trl.oversight import Batch, Oversight
 from holdfast.interop.trl.refresher import EnsembleTeacher, take_over_labels
 from holdfast.interop.trl.reward import EnsembleReward
@@ -35,11 +34,12 @@ from holdfast.interop.trl.snapshot import bare_model, trained_weights
 from holdfast.interop.trl.texts import TRLPrompt, prompt_of
 from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import Labeller
+from holdfast.preferences.labeller import Ask, labeller_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import generator
 from holdfast.reward.ensemble import Tokens, VersionStore
 from holdfast.reward.refresher import Refresher
-from holdfast.reward.scoring import Scored
+from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.track.progress import Silent
 from holdfast.track.tracker import Tracker
@@ -197,7 +197,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, most_pairs(self.audit))
         given = self._audit_prompts()
         prompts = [prompt_of(p) for p in given]
-        answers = Answers(
+        answers = TrainerAnswers(
             trainer, reward, {tuple(reward.codec.encode_prompt(p)): g for p, g in zip(prompts, given, strict=True)}
         )
         key = free_key(store, f"trl@{state.global_step}")
@@ -225,7 +225,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             bar=bar,
         )  # fmt: skip
 
-    def _refresher(self, directory: Path, store: PreferenceStore, answers: Answers) -> EnsembleTeacher:
+    def _refresher(self, directory: Path, store: PreferenceStore, answers: TrainerAnswers) -> EnsembleTeacher:
         reward = self.reward
         versions = VersionStore(directory / "rewards")
         standard: tuple[Tokens, Tokens] = [], []

@@ -23,10 +23,10 @@ from holdfast.guard.auditor import Voices
 from holdfast.guard.host import Change, Good, view_of
 from holdfast.guard.review import Outcome, Review, win_rate
 from holdfast.guard.view import StepView
-from holdfast.interop.trl.answers import Answers, Player, per_token
+from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
 from holdfast.interop.trl.refresher import EnsembleTeacher
 from holdfast.interop.trl.snapshot import capture, put_back
-from holdfast.reward.scoring import Scored
+from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.track.tracker import Tracker
 
@@ -47,7 +47,7 @@ class Oversight:
     trainer: Any
     review: Review[Player]
     controller: KLController
-    answers: Answers
+    answers: TrainerAnswers
     policy: Player
     reference: Player
     anchor: Player

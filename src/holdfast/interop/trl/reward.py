@@ -21,7 +21,7 @@ from holdfast.interop.trl.texts import TRLPrompt, completion_of, prompt_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.scoring import RewardSource, Scored
+from holdfast.reward.source import RewardSource, Scored
 from holdfast.reward.standalone import load_ensemble
 from holdfast.rollout.sampler import Rollout
 from holdfast.run.directory import RunDirectory

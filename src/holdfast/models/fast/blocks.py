@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-from holdfast.models.fast.folding import Folded
+from holdfast.models.fast.fold import Folded
 from holdfast.models.fast.products import Products
 
 # Numbers of a matrix that are worked on together, so that they are still near when they are read again.

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from holdfast.models.fast.attention import attention_rows, turn
 from holdfast.models.fast.blocks import length
-from holdfast.models.fast.folding import FoldedLayer
+from holdfast.models.fast.fold import FoldedLayer
 from holdfast.models.fast.packing import Packed
 from holdfast.models.fast.trunk import FastTrunk
 

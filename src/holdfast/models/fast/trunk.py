@@ -18,7 +18,7 @@ from torch import Tensor
 from holdfast.models.fast.architecture import Architecture, read_architecture
 from holdfast.models.fast.attention import Attend, Heads, Layout
 from holdfast.models.fast.blocks import AddLinear, Again, Embed, GatedUnit, Norm, NormLinear
-from holdfast.models.fast.folding import Folded, FoldedLayer, FoldedWeights
+from holdfast.models.fast.fold import Folded, FoldedLayer, FoldedWeights
 from holdfast.models.fast.packing import Packed
 
 # Tokens that go through all layers together on a CPU: enough for matrix products to be at their best, few enough for

@@ -14,7 +14,7 @@ from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Demonstration, Labeller
 from holdfast.worlds.concierge.facts import TOPICS
 from holdfast.worlds.concierge.gold import gold_score
-from holdfast.worlds.concierge.writing import possible_prompts, write_demonstrations, write_prompts
+from holdfast.worlds.concierge.phrases import possible_prompts, write_demonstrations, write_prompts
 from holdfast.worlds.labeller import SimulatedLabeller
 from holdfast.worlds.protocol import LabellerSettings
 
