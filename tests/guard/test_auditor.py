@@ -11,7 +11,7 @@ import torch
 
 from holdfast.config.schema import AuditConfig
 from holdfast.errors import HoldfastError
-from holdfast.guard.auditor import Auditor, Opponent, Pairs, PosedPair, Voices, damped, furthest, surest
+from holdfast.guard.auditor import Opponent, Pairs, PosedPair, RoundAuditor, Voices, damped, furthest, surest
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.rollout.sampler import Rollout
@@ -42,7 +42,7 @@ def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: f
 def test_a_budget_that_nobody_can_use_is_not_used_up(
     labeller: str | None, spent: int, told: int | None, left: int
 ) -> None:
-    auditor = Auditor(cast(Any, SimpleNamespace(labeller=labeller)), AuditConfig(budget=40), spent)
+    auditor = RoundAuditor(cast(Any, SimpleNamespace(labeller=labeller)), AuditConfig(budget=40), spent)
     assert (auditor.budget_left, auditor.left) == (told, left)
 
 
@@ -101,7 +101,7 @@ def test_of_a_policy_that_has_not_moved_pairs_are_taken_as_they_come() -> None:
     assert furthest(nothing, 0, "policy", "anchor", same) is nothing
 
 
-class Dictating(Auditor):
+class Dictating(RoundAuditor):
     """Draws numbers in place of answers, as many as it is asked for, and others where it is asked for more."""
 
     def _choose(self, orders: Any, policy: Any, voices: Any, rng: torch.Generator) -> Any:
@@ -113,7 +113,7 @@ class Dictating(Auditor):
         return drawn
 
 
-def audit_of(store: PreferenceStore, people: bool) -> Auditor:
+def audit_of(store: PreferenceStore, people: bool) -> RoundAuditor:
     """People prefer the second side of whatever is shown."""
 
     def response(texts: list[float], place: int, provenance: Provenance) -> Response:

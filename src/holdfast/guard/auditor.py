@@ -15,11 +15,22 @@ import torch
 from torch import Tensor
 
 from holdfast.config.schema import AuditConfig
+from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import Against
-from holdfast.guard.audit import AuditPair
+from holdfast.guard.audit import AuditPair, AuditReport, audit
+from holdfast.models.prompt import Prompt
 from holdfast.preferences.collector import Answering, Collector, Sample
-from holdfast.preferences.comparison import Comparison, LabelledComparison, Provenance
+from holdfast.preferences.comparison import (
+    Comparison,
+    Label,
+    LabelledComparison,
+    Labeller,
+    Provenance,
+    Response,
+)
+from holdfast.preferences.labeller import Ask, labeller_of
 from holdfast.preferences.pair import Pair
+from holdfast.randomness import generator
 from holdfast.rollout.sampler import Rollout
 
 # Pairs that are drawn for each pointed one. More point further, at answers that come up ever more seldom.
@@ -95,8 +106,58 @@ class PosedPair:
         return AuditPair(item.comparison.id, self.against, won, damped(self.claim, item.weight))
 
 
-@dataclass
+def posed(comparison: Comparison, against: Against, claim: float, rng: torch.Generator) -> tuple[Comparison, PosedPair]:
+    """The comparison as it is shown, the policy's answer on either side by lot, and what is known of it."""
+    swap = bool(torch.randint(2, (), generator=rng))
+    return comparison.swap() if swap else comparison, PosedPair(swap, against, claim)
+
+
+# Whoever answers prompts with texts.
+Answerer = Callable[[Sequence[Prompt]], Sequence[str]]
+# The probability that people prefer the first of two answers, for each prompt.
+TextClaims = Callable[[Sequence[Prompt], Sequence[str], Sequence[str]], Sequence[float]]
+
+
 class Auditor:
+    """Has somebody compare the answers of any two, blind: which of them is preferred, and how sure is that?
+
+    `labeller` is a function of (prompt, a, b) that says "a", "b" or "tie", or anything that labels comparisons.
+    `claims` says beforehand how often the first will be preferred, such as `RewardEnsemble.claims`.
+    """
+
+    def __init__(self, labeller: Labeller | Ask, *, claims: TextClaims | None = None, seed: int = 0) -> None:
+        self._labeller, self._claims, self._seed = labeller_of(labeller), claims, seed
+
+    def compare(self, ours: Answerer, theirs: Answerer, prompts: Sequence[Prompt]) -> AuditReport:
+        """One comparison for each prompt; `report.reference` holds how often the first was preferred.
+
+        Without claims, what the report says about claims is about one that is always 1/2.
+        """
+        answers = list(ours(prompts)), list(theirs(prompts))
+        for sides in answers:
+            if len(sides) != len(prompts):
+                raise HoldfastError(f"There are {len(prompts)} prompts, and {len(sides)} answers to them.")
+        claims = [0.5] * len(prompts) if self._claims is None else list(self._claims(prompts, *answers))
+        rng = generator(self._seed, "auditor")
+        pairs = {}
+        for n, (prompt, one, other) in enumerate(zip(prompts, *answers, strict=True)):
+            a, b = Response(one, Provenance("ours", 0, n)), Response(other, Provenance("theirs", 0, n))
+            comparison = Comparison(f"auditor-{n:05d}", prompt, a, b, round=0, purpose="audit")
+            shown, pair = posed(comparison, "reference", claims[n], rng)
+            pairs[shown.id] = shown, pair
+        labels: dict[str, list[Label]] = {}
+        for label in self._labeller.label([shown for shown, _ in pairs.values()]):
+            labels.setdefault(label.comparison_id, []).append(label)
+        answered = [
+            pair.answered(LabelledComparison(shown, tuple(labels[key])))
+            for key, (shown, pair) in pairs.items()
+            if key in labels
+        ]
+        return audit(answered)
+
+
+@dataclass
+class RoundAuditor:
     """Asks, within the run's budget of audit labels. Ids follow from the round, so a round redone asks nobody twice,
     unless late answers have changed what it asks about."""
 
@@ -136,10 +197,8 @@ class Auditor:
             left, already = left - orders[-1].count, already + count
         for order, (pairs, claimed) in zip(orders, self._choose(orders, policy, voices, rng), strict=True):
             for n, claim in enumerate(claimed):
-                swap = bool(torch.randint(2, (), generator=rng))
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
-                question = PosedPair(swap, order.opponent.against, claim)
-                drawn.append((comparison.swap() if swap else comparison, question))
+                drawn.append(posed(comparison, order.opponent.against, claim, rng))
         if not drawn:
             return []
         asked = self._with_free_ids([comparison for comparison, _ in drawn])

@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import round_line
 from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair, side_of
-from holdfast.guard.auditor import Auditor, Opponent
+from holdfast.guard.auditor import Opponent, RoundAuditor
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
 from holdfast.guard.ladder import Action, Ladder
@@ -81,7 +81,7 @@ class Review(Generic[Player]):
     audits: AuditConfig
     seed: int
     guard: Guard
-    auditor: Auditor
+    auditor: RoundAuditor
     ladder: Ladder
     good: Good = field(default_factory=Good)
     audit_asked: str = ""

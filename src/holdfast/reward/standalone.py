@@ -153,6 +153,11 @@ class RewardEnsemble:
         scores_KB = self.member_scores(prompts, answers)
         return aggregate(scores_KB, self.aggregation).tolist() if prompts else []
 
+    def claims(self, prompts: Sequence[Prompt], answers: Sequence[str], others: Sequence[str]) -> list[float]:
+        """The probability that people prefer the answer to the other one, for each prompt."""
+        pairs = _labelled(list(zip(prompts, answers, others, strict=True)), self.codec, context_of(self.lm))
+        return list(self.ensemble.claims(pairs).tolist())
+
     def member_scores(self, prompts: Sequence[Prompt], answers: Sequence[str]) -> Tensor:
         """scores_KB: what each member says of each answer."""
         if isinstance(prompts, str) or isinstance(answers, str) or len(prompts) != len(answers):

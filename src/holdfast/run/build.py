@@ -24,7 +24,7 @@ from holdfast.control.plateau import Plateau
 from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
-from holdfast.guard.auditor import Auditor
+from holdfast.guard.auditor import RoundAuditor
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
@@ -250,7 +250,7 @@ def build_review(config: Config, collector: Collector) -> Review[Policy]:
         audits=audits,
         seed=config.run.seed,
         guard=Guard(config.guard, rounds, bar),
-        auditor=Auditor(collector, config.audit),
+        auditor=RoundAuditor(collector, config.audit),
         ladder=Ladder(config.guard),
     )
 

@@ -21,7 +21,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.control.kl import FixedKL, KLController
 from holdfast.errors import HoldfastError
-from holdfast.guard.auditor import Auditor
+from holdfast.guard.auditor import RoundAuditor
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
@@ -210,7 +210,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             trainer=trainer,
             review=Review(
                 config=self.guard, audits=self.audit, seed=self._seed, guard=Guard(self.guard, rounds, bar),
-                auditor=Auditor(collector, self.audit), ladder=Ladder(self.guard),
+                auditor=RoundAuditor(collector, self.audit), ladder=Ladder(self.guard),
             ),
             controller=self._controller or FixedKL(float(trainer.beta)),
             answers=answers,

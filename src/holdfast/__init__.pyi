@@ -1,0 +1,41 @@
+# The public names for type checkers; `__init__.py` loads them when they are asked for.
+from holdfast.algorithms.bradley_terry import bradley_terry_loss as bradley_terry_loss
+from holdfast.algorithms.credit import assign_credit as assign_credit
+from holdfast.algorithms.dpo import PairLogProbs as PairLogProbs
+from holdfast.algorithms.dpo import dpo_losses as dpo_losses
+from holdfast.algorithms.gae import gae as gae
+from holdfast.algorithms.grpo import grpo_advantages as grpo_advantages
+from holdfast.algorithms.kl import kl_estimate as kl_estimate
+from holdfast.algorithms.ppo import kl_penalised_rewards as kl_penalised_rewards
+from holdfast.algorithms.ppo import ppo_policy_loss as ppo_policy_loss
+from holdfast.algorithms.ppo import ppo_value_loss as ppo_value_loss
+from holdfast.algorithms.rloo import rloo_advantages as rloo_advantages
+from holdfast.config import Config as Config
+from holdfast.config import load_config as load_config
+from holdfast.config.schema import AuditConfig as AuditConfig
+from holdfast.config.schema import GuardConfig as GuardConfig
+from holdfast.control.kl import AdaptiveKL as AdaptiveKL
+from holdfast.control.kl import BudgetKL as BudgetKL
+from holdfast.control.kl import FixedKL as FixedKL
+from holdfast.control.ledger import KLLedger as KLLedger
+from holdfast.errors import HoldfastError as HoldfastError
+from holdfast.guard.auditor import Auditor as Auditor
+from holdfast.guard.guard import Guard as Guard
+from holdfast.guard.host import Host as Host
+from holdfast.guard.review import Review as Review
+from holdfast.guard.sequential import SequentialTest as SequentialTest
+from holdfast.guard.view import StepView as StepView
+from holdfast.models.prompt import Message as Message
+from holdfast.models.prompt import Prompt as Prompt
+from holdfast.preferences.comparison import Choice as Choice
+from holdfast.preferences.comparison import Comparison as Comparison
+from holdfast.preferences.comparison import Label as Label
+from holdfast.preferences.comparison import LabelledComparison as LabelledComparison
+from holdfast.preferences.comparison import Labeller as Labeller
+from holdfast.preferences.comparison import Response as Response
+from holdfast.reward.aggregate import aggregate as aggregate
+from holdfast.reward.standalone import RewardEnsemble as RewardEnsemble
+from holdfast.run.run import Round as Round
+from holdfast.run.run import Run as Run
+
+__version__: str
