@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -289,6 +289,12 @@ class Run:
                 return True
             loop.run()
             return not getattr(loop, "stopped", False)
+
+    def loop(
+        self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never
+    ) -> AbstractContextManager[Any]:
+        """The assembled loop, to drive by hand; its files are open within the `with`. See `examples/by_hand.py`."""
+        return self._at_work(progress or Silent(), stop_requested)
 
     @contextmanager
     def _at_work(self, progress: Progress, stop_requested: Callable[[], bool]) -> Iterator[Any]:
