@@ -148,3 +148,26 @@ def test_config_from_takes_tables_of_python_values() -> None:
     assert config.kl.beta == 1.0
     assert type(config.kl.beta) is float
     assert config.refresh.freeze == ((1, 2),)
+
+
+def test_overrides_may_be_a_mapping_of_python_values(tmp_path: Path) -> None:
+    path = _write(tmp_path, "[kl]\nbeta = 0.375\ntarget = 5.5\n")
+    changes = {"kl.beta": 0.25, "run.device": "true", "refresh.freeze": [(1, 2)], "world.options.deep.er": "x"}
+    config = load_config(str(path), changes)
+    assert (config.kl.beta, config.kl.target, config.run.device) == (0.25, 5.5, "true")
+    assert (config.refresh.freeze, config.world.options) == (((1, 2),), {"deep": {"er": "x"}})
+    assert load_config(None, {"run.seed": 7}).run.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("seed", "seed is not of the form section.key, for example run.seed"),
+        ("run.sede", r"no setting run\.sede; did you mean seed\?"),
+        ("rum.seed", r"no section \[rum\] in the config; did you mean run\?"),
+        ("run.seed.deeper", "run.seed is .* whole number"),
+    ],
+)
+def test_refused_names_of_a_mapping(name: str, sentence: str) -> None:
+    with pytest.raises(HoldfastError, match=sentence):
+        load_config(None, {name: 7})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.config.vllm import VLLMConfig
+from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.policy import Policy
 from holdfast.rollout.sampler import Sampling

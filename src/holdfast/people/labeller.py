@@ -15,7 +15,7 @@ from typing import Literal
 
 from sqlalchemy import insert, select
 
-from holdfast.config.schema import Config
+from holdfast.config import Config
 from holdfast.data.formats import read_preferences
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.batches import asked_for

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.config.vllm import VLLMConfig
+from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch, lay_out, micro_batches
 from holdfast.models.policy import Policy

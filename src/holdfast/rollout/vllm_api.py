@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.config.vllm import VLLMConfig
+from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError, first_line
 from holdfast.parallel.endpoint import attempts, json_headers
 from holdfast.rollout.sampler import Sampling

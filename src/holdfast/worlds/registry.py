@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.schema import Config, DataConfig
+from holdfast.config import Config
+from holdfast.config.schema import DataConfig
 from holdfast.data.splits import Lengths
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.prompt import Message
