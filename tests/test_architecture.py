@@ -244,14 +244,14 @@ def test_every_setting_is_read_by_something(
         people = {**people_at_work.SETTINGS, "people__timeout_minutes": "1.0", "run__rounds": "1"}
         small_run.run(tmp_path / "people", preferences__url=f"sqlite:///{tmp_path / 'people.db'}", **people)
     TeamLabeller("people+judge", load_config())._time_is_up(8, 8)
-    judge = JudgeLabeller(JudgeConfig(url="http://127.0.0.1:1/v1", retries=0))
+    judge = JudgeLabeller(JudgeConfig(url="http://127.0.0.1:1/v1"))
     with pytest.raises(HoldfastError, match="cannot be reached"):
         judge.label([a_comparison()])
     with monkeypatch.context() as patch:
         patch.setattr(JudgeLabeller, "_complete", lambda self, question: "Verdict: A")
         judge.label([a_comparison()])
     with PreferenceStore.open(f"sqlite:///{tmp_path / 'people.db'}") as store:
-        LabellerWeights(store, "small", load_config(None, ["quality.unreliable=weigh"]).quality).update()
+        LabellerWeights(store, "small", load_config().people.unreliable).update()
     stand_in = StandIn(policy_in(str(tmp_path / small_run.NAME / "reference")))
     with serving(stand_in) as url:
         small_run.run(tmp_path / "served", vllm__url=url, run__rounds="1", run__steps_per_round="1")

@@ -35,7 +35,6 @@ class WorldConfig(Section):
     )
     label_noise: float = setting(0.1, "share of answers that a simulated labeller gets wrong by chance", ge=0, le=1)
     label_temperature: float = setting(0.1, "how much close calls blur for a simulated labeller", ge=0)
-    length_bias: float = setting(0.0, "how much a simulated labeller likes each word, in gold units")
 
 
 @section
@@ -96,7 +95,6 @@ class SFTConfig(Section):
     lr: float = setting(4e-3, "peak learning rate; linear warm-up, then linear decay", gt=0)
     warmup_steps: int = setting(30, "updates until the peak", ge=0)
     batch: int = setting(16, "demonstrations per update", ge=1)
-    max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", gt=0)
 
 
 @section
@@ -121,12 +119,8 @@ class VLLMConfig(Section):
         "", "directory for weights on their way, which the server has to see; empty takes one in the run directory"
     )
     weights_there: str = setting("", "that directory as the server sees it; empty where it has the same path there")
-    tolerance: float = setting(
-        0.1, "the server's log-probs may differ from ours by this much, mean over tokens; more is refused", gt=0
-    )
     parallel: int = setting(32, "answers asked for at once", ge=1)
     timeout_seconds: float = setting(120.0, "longest wait for one answer", gt=0)
-    retries: int = setting(3, "further tries of a question that failed", ge=0)
 
 
 @section
@@ -140,7 +134,6 @@ class RewardConfig(Section):
     aggregation: Literal["mean", "median", "worst", "uncertainty", "agreement"] = setting(
         "uncertainty", "mean, median, worst case, mean minus lambda times variance, or only what all agree on"
     )
-    uncertainty_lambda: float = setting(0.1, "lambda of aggregation = uncertainty", ge=0)
     initial_comparisons: int = setting(2000, "comparisons of the reference's answers to label at the start", ge=0)
     holdout: float = setting(0.1, "share of comparisons that never train, for measuring", ge=0, le=0.5)
     epochs: int = setting(2, "passes over the labels for version 1", ge=1)
@@ -153,15 +146,11 @@ class RewardConfig(Section):
     halves: bool = setting(
         False, "train one more model on half of the labels, which the members then do not see, to compare them with"
     )
-    margin: float = setting(0.0, "Bradley-Terry margin", ge=0)
     label_smoothing: float = setting(0.1, "share of labels assumed wrong by the loss", ge=0, le=0.49)
-    centring: float = setting(0.01, "weight of the squared sum of a pair's scores", ge=0)
-    max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", gt=0)
     standardise_samples: int = setting(128, "reference answers on which members are standardised", ge=8)
     shaping: Literal["none", "sigmoid"] = setting(
         "none", "sigmoid: the reward is sigmoid(score - score of a reference answer to the prompt), bounded"
     )
-    length_penalty: float = setting(0.0, "taken off for each response token", ge=0)
     unfinished_penalty: float = setting(1.0, "taken off an answer that does not end", ge=0)
 
 
@@ -175,7 +164,6 @@ class RefreshConfig(Section):
     on_miscalibration: bool = setting(True, "refresh when an audit finds the ensemble's claims wrong")
     freeze: tuple[Span, ...] = setting((), "spans of rounds [from, to] in which nothing is refreshed")
     comparisons: int = setting(500, "what it trains on: all new comparisons, and older ones up to this many", ge=0)
-    epochs: int = setting(1, "passes over them", ge=1)
     lr: float = setting(5e-4, "peak learning rate of a refresh", gt=0)
     warmup_steps: int = setting(5, "updates until the peak", ge=0)
     old_per_new: float = setting(0.5, "older ones for each new one at the least, over all policy generations", ge=0)
@@ -186,10 +174,6 @@ class GateConfig(Section):
     """The test that a refreshed ensemble has to pass before it is used."""
 
     use: bool = setting(True, "test every refresh; false takes each one as it comes")
-    tolerance: float = setting(
-        0.05, "accuracy that may be lost on held-out labels of an earlier policy generation", ge=0, le=0.5
-    )
-    level: float = setting(0.1, "error level of the gate's tests", gt=0, le=0.5)
     repeats: int = setting(
         60, "easy comparisons a round that are asked again, to see whether people answer as they did", ge=0
     )
@@ -203,9 +187,6 @@ class GuardConfig(Section):
     """Watching whether the reward still means anything, and what is done where it does not."""
 
     mode: Literal["act", "advise", "off"] = setting("act", "act on verdicts, only say what it would do, or do not look")
-    suspicion: float = setting(
-        0.01, "combined p-value of the signals below which a round is suspicious and buys more audit labels", gt=0, le=1
-    )
     false_alarm: float = setting(
         0.05,
         "probability that a run is ever called hacking in which people like the policy and the claims hold",
@@ -213,10 +194,7 @@ class GuardConfig(Section):
         le=0.5,
     )
     baseline_batches: int = setting(8, "batches of reference answers that the signals' baselines begin with", ge=4)
-    window: int = setting(40, "steps of healthy rounds that a baseline remembers", ge=4)
     beta_factor: float = setting(1.5, "a rung of the ladder multiplies beta by this", ge=1)
-    budget_factor: float = setting(0.7, "a rung of the ladder multiplies the KL target by this", gt=0, le=1)
-    more_labels: float = setting(2.0, "a rung of the ladder multiplies a round's comparisons by this", ge=1)
     rollbacks: int = setting(3, "rollbacks in a run; the next one stops the run and asks", ge=0)
 
 
@@ -229,11 +207,10 @@ class AuditConfig(Section):
         "comparisons a round against the reference, as many against the last good policy, and as many pointed ones",
         ge=0,
     )
-    suspicious_pairs: int = setting(
+    more_pairs: int = setting(
         72,
-        "comparisons of each of the latter two kinds in a suspicious round, and in the last one; twice as many where "
-        "the reward has judged an earlier round already; this number again where the answers leave it open; twice "
-        "those of the last round again before a run ends with an earlier policy",
+        "comparisons of each of the latter two kinds in a suspicious round and in the last one; all further questions "
+        "are multiples of it",
         ge=0,
     )
     pointed: Literal["claims", "moved"] = setting(
@@ -263,7 +240,6 @@ class PreferencesConfig(Section):
     url: str = setting("", "database URL; empty keeps run.db in the run directory")
     per_round: int = setting(100, "comparisons to label in a round", ge=0)
     selection: Literal["random", "disagreement"] = setting("random", "which candidate pairs are labelled")
-    candidates: int = setting(2, "candidate pairs sampled for each one labelled, for selection = disagreement", ge=1)
 
 
 @section
@@ -271,15 +247,11 @@ class PeopleConfig(Section):
     """People who answer on the labelling page, for world.labeller = people; the run waits for them."""
 
     overlap: float = setting(0.1, "share of comparisons that two people answer, to see how far they agree", ge=0, le=1)
-    lease_minutes: float = setting(10.0, "a pair is kept for one person so long, then another may get it", gt=0)
-    skips: int = setting(2, "people who have to skip a comparison before it is left out", ge=1)
     timeout_minutes: float = setting(0.0, "longest wait for a batch of answers; 0 waits as long as it takes", ge=0)
-    minimum: float = setting(
-        0.8, "share of a batch that has to be answered to go on after the time-out; below it the run stops", ge=0, le=1
+    unreliable: Literal["keep", "weigh", "leave_out"] = setting(
+        "keep", "labels of a person who is found unreliable count as any other, for less, or not at all"
     )
-    poll_seconds: float = setting(1.0, "how often a waiting run looks for answers", gt=0)
     checks: str = setting("", "`prompt`, `chosen`, `rejected` rows with known answers, to see who gives them")
-    check_share: float = setting(0.05, "share of the pairs a person sees that are check items", ge=0, le=0.5)
 
 
 @section
@@ -293,28 +265,9 @@ class JudgeConfig(Section):
     share: float = setting(
         0.5, "people+judge: share of the training comparisons that the judge answers in people's stead", ge=0, le=1
     )
-    second: float = setting(
-        0.1,
-        "people+judge: share of people's comparisons that the judge answers too, to be measured and not used",
-        ge=0,
-        le=1,
-    )
     both_orders: bool = setting(True, "ask with the sides exchanged as well; where the two answers differ it is a tie")
     parallel: int = setting(4, "questions under way at once", ge=1)
     timeout_seconds: float = setting(60.0, "longest wait for one answer", gt=0)
-    retries: int = setting(3, "further tries of a question that failed", ge=0)
-
-
-@section
-class QualityConfig(Section):
-    """What becomes of the labels of people who are found unreliable. Labels are never deleted."""
-
-    unreliable: Literal["keep", "weigh", "leave_out"] = setting(
-        "keep", "labels of an unreliable labeller count as any other, by quality.weight, or not at all"
-    )
-    weight: float = setting(0.3, "what they count for unreliable = weigh", gt=0, le=1)
-    fewest: int = setting(30, "labels of a person before anything is said about them", ge=5)
-    level: float = setting(0.01, "probability that any one honest labeller is found unreliable by chance", gt=0, le=0.5)
 
 
 @section
@@ -329,25 +282,12 @@ class PPOConfig(Section):
     lr: float = setting(4e-4, "learning rate after warm-up", gt=0)
     critic_lr_factor: float = setting(20.0, "how many times the policy's learning rate the critic's is", gt=0)
     lr_warmup_steps: int = setting(5, "steps until the full learning rate", ge=0)
-    lr_decay: float = setting(0.7, "factor each time the policy has settled", gt=0, le=1)
-    lr_floor: float = setting(0.1, "the learning rate never falls below this share", ge=0, le=1)
     lr_final: float = setting(
         0.2, "share of the learning rate left at the run's last step, linearly from 1; 1 for no decay", gt=0, le=1
     )
-    plateau_window: int = setting(8, "steps in a window of the plateau test", ge=2)
-    plateau_tolerance: float = setting(1.0, "standard errors the reward has to rise by, window on window", ge=0)
     clip: float = setting(0.2, "ratio clipping", gt=0)
-    value_clip: float = setting(0.2, "value clipping", gt=0)
-    value_coef: float = setting(0.1, "weight of the value loss", ge=0)
-    gamma: float = setting(1.0, "discount", gt=0, le=1)
-    lam: float = setting(0.95, "lambda of GAE", ge=0, le=1)
-    whiten: bool = setting(True, "whiten the advantages of GAE; rloo and grpo have a scale of their own")
     epoch_kl_stop: float = setting(
         0.0, "end a step's passes when KL per token to its start exceeds this; 0 never", ge=0
-    )
-    max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", gt=0)
-    max_skipped: int = setting(
-        5, "non-finite steps in a row that take the run back to its last good policy, or end it", ge=1
     )
 
 
@@ -360,13 +300,10 @@ class DPOConfig(Section):
         0.1, "strength of the pull to the reference; online it is the KL controller's beta instead", gt=0
     )
     label_smoothing: float = setting(0.0, "share of labels assumed wrong: conservative DPO", ge=0, le=0.49)
-    gamma: float = setting(1.0, "margin of loss = simpo", ge=0)
     nll_weight: float = setting(0.0, "weight of the chosen answer's cross-entropy, per token", ge=0)
     epochs: int = setting(3, "passes over the labelled pairs", ge=1)
     batch: int = setting(16, "pairs per update", ge=1)
     lr: float = setting(2e-4, "peak learning rate; linear warm-up, then linear decay", gt=0)
-    warmup_steps: int = setting(10, "updates until the peak", ge=0)
-    max_grad_norm: float = setting(1.0, "gradient norm is clipped to this", gt=0)
     comparisons: int = setting(
         0,
         "comparisons of the starting policy's own answers to have labelled first; 0 takes the labels there are, and "
@@ -374,7 +311,6 @@ class DPOConfig(Section):
         ge=0,
     )
     newest: int = setting(0, "labels to take, held-out ones among them, the newest that there are; 0 takes all", ge=0)
-    sft_lr: float = setting(3e-3, "peak learning rate of sft_both", gt=0)
     sft_both: int = setting(
         0,
         "first fine-tune for this many passes on both answers of every pair, chosen and rejected, against squeezing",
@@ -388,7 +324,6 @@ class BestOfNConfig(Section):
 
     n: int = setting(16, "answers to each prompt, of which the best is taken", ge=1)
     prompts: int = setting(1000, "prompts whose best answers are distilled", ge=2)
-    epochs: int = setting(2, "passes over the best answers in distillation", ge=1)
     lr: float = setting(1e-3, "peak learning rate of distillation", gt=0)
 
 
@@ -401,14 +336,7 @@ class PipelineConfig(Section):
         "sft, reward, ppo, dpo and distil in any order, each from the policy before it; dpo@sft starts from an earlier "
         "stage, dpo@ppo:round-0002 from its checkpoint, dpo@DIR or dpo@RUN@round-0003 from elsewhere",
     )
-    newest_after_ppo: int = setting(
-        800,
-        "dpo.newest of a DPO stage that goes on from PPO's policy, where dpo.newest is 0: older labels are about "
-        "answers that PPO has left behind; 0 takes all",
-        ge=0,
-    )
     audit_pairs: int = setting(60, "comparisons with SFT that people answer after each stage; 0 for none", ge=0)
-    prompts: int = setting(200, "held-out prompts on which each stage is measured", ge=2)
 
 
 @section
@@ -426,14 +354,10 @@ class KLConfig(Section):
     controller: Literal["fixed", "adaptive", "budget"] = setting("budget", "how beta is set")
     beta: float = setting(0.05, "KL coefficient, or where it starts", ge=0)
     target: float = setting(6.0, "adaptive: KL to the reference to hold, in nats per answer", gt=0)
-    horizon: float = setting(192.0, "adaptive and budget: answers over which beta reacts", gt=0)
     budget_start: float = setting(2.0, "budget: KL allowed with no labels", gt=0)
     budget_per_1000_labels: float = setting(1.0, "budget: KL added by each thousand labels", ge=0)
     budget_ceiling: float = setting(12.0, "budget: never more than this", gt=0)
     hard_limit: float = setting(0.0, "KL to the reference that ends a round early; 0 for none", ge=0)
-    step_answers: int = setting(
-        16, "answers of a step on which the KL of its update is measured, for the ledger; 0 for all", ge=0
-    )
     placement: Literal["reward", "loss"] = setting("reward", "KL is taken off the reward or added to the loss")
     estimator: Literal["k1", "k2", "k3"] = setting("k1", "estimator of the KL that is penalised")
 

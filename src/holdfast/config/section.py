@@ -94,7 +94,10 @@ def _sentence(kind: type[Any], error: ErrorDetails) -> str:
     if error["type"] == "float_type" and type(error["input"]) is int:
         return f"{name} is larger than any number that can be worked with."
     limits = error.get("ctx", {})
-    is_but = f"{name} is {error['input']!r}, but it"
+    value = (
+        float(error["input"]) if error["type"] != "float_type" and known[key].annotation is float else error["input"]
+    )
+    is_but = f"{name} is {value!r}, but it"
     if "ge" in limits:
         return f"{is_but} has to be at least {limits['ge']:g}."
     if "gt" in limits:

@@ -22,7 +22,6 @@ from holdfast.config.schema import (
     PreferencesConfig,
     ProbesConfig,
     ProcessesConfig,
-    QualityConfig,
     RefreshConfig,
     RewardConfig,
     RolloutConfig,
@@ -56,7 +55,6 @@ class Config(Section):
     preferences: PreferencesConfig = field(default_factory=PreferencesConfig)
     people: PeopleConfig = field(default_factory=PeopleConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
-    quality: QualityConfig = field(default_factory=QualityConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dpo: DPOConfig = field(default_factory=DPOConfig)
     bestofn: BestOfNConfig = field(default_factory=BestOfNConfig)

@@ -48,7 +48,6 @@ def load_task(config: Config, world: World) -> Task:
         settings = LabellerSettings(
             noise=config.world.label_noise,
             temperature=config.world.label_temperature,
-            length_bias=config.world.length_bias,
             seed=config.run.seed,
             taste=_taste(config, world),
         )
