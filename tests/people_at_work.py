@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import pytest
+
 from holdfast.config.schema import PeopleConfig
 from holdfast.people.queue import LabelQueue, Lease, Said
 from holdfast.preferences.store import PreferenceStore
 
-# As a run's settings: quick to look for answers, one opinion each.
-SETTINGS = {"world__labeller": "people", "people__poll_seconds": "0.05", "people__overlap": "0.0"}
+# As a run's settings: one opinion each.
+SETTINGS = {"world__labeller": "people", "people__overlap": "0.0"}
 
 
 def shorter(lease: Lease) -> Said:
@@ -21,15 +23,13 @@ def shorter(lease: Lease) -> Said:
 
 
 @contextlib.contextmanager
-def answering(
-    url: str, run: str, *names: str, choose: Callable[[Lease], Said] = shorter, config: PeopleConfig | None = None
-) -> Iterator[list[str]]:
+def answering(url: str, run: str, *names: str, choose: Callable[[Lease], Said] = shorter) -> Iterator[list[str]]:
     """Answers in the background until the block ends; gives the ids that have been answered, as they are."""
     done, answered = threading.Event(), []
 
     def work() -> None:
         with PreferenceStore.open(url) as store:
-            queue = LabelQueue(store.database, run, config or PeopleConfig())
+            queue = LabelQueue(store.database, run, PeopleConfig())
             while not done.is_set():
                 for name in names or ("anna",):
                     if lease := queue.next(name):
@@ -41,7 +41,9 @@ def answering(
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield answered
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("holdfast.people.labeller.POLL_SECONDS", 0.05)
+            yield answered
     finally:
         done.set()
         thread.join()

@@ -134,7 +134,7 @@ class Truth:
         prompts = [self.codec.encode_prompt(prompt) for prompt, _ in texts]
         scores_KB = self.ensemble.scores(prompts, [self.codec.encode_response(response) for _, response in texts])
         reward = self.config.reward
-        return [float(x) for x in aggregate(scores_KB, reward.aggregation, reward.uncertainty_lambda)]
+        return [float(x) for x in aggregate(scores_KB, reward.aggregation)]
 
 
 def texts_of(run: Path, count: int) -> list[tuple[str, str]]:

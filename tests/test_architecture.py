@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -20,7 +20,6 @@ import people_at_work
 import small_run
 from holdfast.cli.main import main
 from holdfast.config import Config, config_toml, load_config
-from holdfast.config import schema as config_schema
 from holdfast.config.schema import JudgeConfig
 from holdfast.errors import HoldfastError
 from holdfast.people.judge import JudgeLabeller
@@ -63,7 +62,7 @@ LINE_OF = {name: line for line, rooms in enumerate(ORDER) for name in rooms}
 
 # Modules are nouns; these end in -ing and are nouns of the field, or the name of a signal or an experiment.
 NOUNS_IN_ING = {
-    "beginning", "decoding", "encoding", "labelling", "masking", "packing", "prompt_copying", "serving", "setting",
+    "beginning", "decoding", "encoding", "labelling", "masking", "packing", "prompt_copying", "serving",
     "sharding", "squeezing", "training", "tuning",
 }  # fmt: skip
 
@@ -198,27 +197,28 @@ def names_that_others_import() -> set[str]:
 
 # --- settings ---------------------------------------------------------------------------------------------------
 
-SECTIONS: dict[str, type[Any]] = {f.name: getattr(config_schema, str(f.type)) for f in fields(Config)}
+DECLARED = {section: set(values) for section, values in tomllib.loads(config_toml(Config())).items()}
 
 
 @pytest.fixture
 def read_settings(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The settings that are read from now on, by anything but the config package itself."""
+    """The settings that the package's code reads from now on by their names; the config package does not count."""
     reads: set[str] = set()
 
     def watch(section: str, kind: type[Any]) -> None:
-        names = {f.name for f in fields(kind)}
-
         def get(self: object, name: str) -> Any:
-            reader = sys._getframe(1).f_code.co_filename
-            if name in names and not reader.startswith((str(SOURCE / "config"), "<")):
+            frame = sys._getframe(1)
+            while frame.f_back and "asdict" in frame.f_code.co_name:
+                frame = frame.f_back  # who takes a whole section reads all of it
+            reader = Path(frame.f_code.co_filename)
+            if name in DECLARED[section] and SOURCE in reader.parents and SOURCE / "config" not in reader.parents:
                 reads.add(f"{section}.{name}")
             return object.__getattribute__(self, name)
 
         monkeypatch.setattr(kind, "__getattribute__", get)
 
-    for section, kind in SECTIONS.items():
-        watch(section, kind)
+    for section in DECLARED:
+        watch(section, type(getattr(Config(), section)))
     return reads
 
 
@@ -244,14 +244,14 @@ def test_every_setting_is_read_by_something(
         people = {**people_at_work.SETTINGS, "people__timeout_minutes": "1.0", "run__rounds": "1"}
         small_run.run(tmp_path / "people", preferences__url=f"sqlite:///{tmp_path / 'people.db'}", **people)
     TeamLabeller("people+judge", load_config())._time_is_up(8, 8)
-    judge = JudgeLabeller(JudgeConfig(url="http://127.0.0.1:1/v1", retries=0))
+    judge = JudgeLabeller(JudgeConfig(url="http://127.0.0.1:1/v1"))
     with pytest.raises(HoldfastError, match="cannot be reached"):
         judge.label([a_comparison()])
     with monkeypatch.context() as patch:
         patch.setattr(JudgeLabeller, "_complete", lambda self, question: "Verdict: A")
         judge.label([a_comparison()])
     with PreferenceStore.open(f"sqlite:///{tmp_path / 'people.db'}") as store:
-        LabellerWeights(store, "small", load_config(None, ["quality.unreliable=weigh"]).quality).update()
+        LabellerWeights(store, "small", load_config().people.unreliable).update()
     stand_in = StandIn(policy_in(str(tmp_path / small_run.NAME / "reference")))
     with serving(stand_in) as url:
         small_run.run(tmp_path / "served", vllm__url=url, run__rounds="1", run__steps_per_round="1")
@@ -265,7 +265,7 @@ def test_every_setting_is_read_by_something(
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\nb\n")
     load_world(load_config(None, ["world.name=files", f"data.prompts={prompts}"]))
-    declared = {f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind)}
+    declared = {f"{section}.{name}" for section, names in DECLARED.items() for name in names}
     assert len(declared) > 80
     assert declared - read_settings == set()
 

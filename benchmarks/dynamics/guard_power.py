@@ -20,7 +20,7 @@ from holdfast.config.schema import AuditConfig
 from holdfast.guard.alarm import Against, AlarmTest
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.claims import Granted
-from holdfast.guard.review import most_pairs
+from holdfast.guard.plan import AuditPlan
 
 FALSE_ALARM, RUNS, REFERENCE_PAIRS = 0.05, 1000, 24
 
@@ -82,7 +82,7 @@ def main(words: Sequence[str]) -> None:
     audits = AuditConfig()
     found: dict[str, Any] = {}
     for case in CASES:
-        plan = planned_bar(FALSE_ALARM, len(case.rounds), audits.pairs, most_pairs(audits))
+        plan = planned_bar(FALSE_ALARM, len(case.rounds), audits.pairs, AuditPlan(audits).most)
         found[case.name] = {"any plan": play(case, 1 / FALSE_ALARM), "default plan": play(case, plan), "bar": plan}
         told = [
             f"{name} " + ", ".join(f"round {n} {share:.1%}" for n, share in found[case.name][name].items())

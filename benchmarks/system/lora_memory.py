@@ -40,7 +40,7 @@ SAME = (
 )  # fmt: skip
 FULL = (
     "reward.members=5", "preferences.per_round=16", "refresh.lr=1e-4", "gate.use=true", "audit.pairs=4",
-    "audit.suspicious_pairs=8",
+    "audit.more_pairs=8",
 )  # fmt: skip
 BARE = (
     "reward.members=1", "preferences.per_round=0", "refresh.every_rounds=0", "refresh.on_miscalibration=false",

@@ -25,7 +25,7 @@ SETTINGS = (
     "run.rounds=5", "run.steps_per_round=2", "run.threads=1", "policy.hidden=32", "policy.layers=2", "policy.heads=4",
     "policy.feed_forward=64", "world.options={prompts = 64, demonstrations = 64, heldout = 8}", "sft.epochs=1",
     "sft.batch=16", "reward.members=3", "reward.initial_comparisons=32", "preferences.per_round=8", "ppo.batch=16",
-    "audit.pairs=6", "audit.suspicious_pairs=12", "rollout.max_new_tokens=24", "guard.baseline_batches=8",
+    "audit.pairs=6", "audit.more_pairs=12", "rollout.max_new_tokens=24", "guard.baseline_batches=8",
 )  # fmt: skip
 ONE = (sys.executable, "-m", "holdfast")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "holdfast")

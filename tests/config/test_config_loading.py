@@ -46,7 +46,7 @@ def test_an_override_wins_over_the_file_and_a_later_one_over_an_earlier(tmp_path
         ("policy.path=/models/my model", "policy", "path", "/models/my model"),
         ("policy.path=", "policy", "path", ""),
         ("preferences.url=sqlite:///x.db?a=b", "preferences", "url", "sqlite:///x.db?a=b"),
-        ("ppo.whiten=false", "ppo", "whiten", False),
+        ("policy.fast=false", "policy", "fast", False),
         ('track.sinks=["wandb", "trackio"]', "track", "sinks", ("wandb", "trackio")),
         ("track.sinks=[]", "track", "sinks", ()),
         ("refresh.freeze=[[2, 3], [5, 5]]", "refresh", "freeze", ((2, 3), (5, 5))),
@@ -84,10 +84,10 @@ def test_overrides_of_options_join_the_file_s(tmp_path: Path) -> None:
         ("kl.beta=low", "kl.beta is 'low', but it has to be a number"),
         ("kl.beta=nan", "kl.beta is nan, but it has to be a finite number"),
         ("kl.beta=inf", "kl.beta is inf, but it has to be a finite number"),
-        ("world.length_bias=-inf", "world.length_bias is -inf, but it has to be a finite number"),
+        ("world.label_noise=-inf", "world.label_noise is -inf, but it has to be a finite number"),
         (f"kl.beta=1{'0' * 400}", "kl.beta is larger than any number"),
-        ("ppo.whiten=1", "ppo.whiten is 1, but it has to be true or false"),
-        ("ppo.whiten=True", "ppo.whiten is 'True', but it has to be true or false"),
+        ("policy.fast=1", "policy.fast is 1, but it has to be true or false"),
+        ("policy.fast=True", "policy.fast is 'True', but it has to be true or false"),
         ("world.name=3", "world.name is 3, but it has to be a text"),
         ("kl.controller=fixd", "kl.controller is 'fixd', but it has to be one of fixed, adaptive, budget"),
         ("kl.controller=[1]", "kl.controller is .* one of fixed"),
@@ -148,3 +148,26 @@ def test_config_from_takes_tables_of_python_values() -> None:
     assert config.kl.beta == 1.0
     assert type(config.kl.beta) is float
     assert config.refresh.freeze == ((1, 2),)
+
+
+def test_overrides_may_be_a_mapping_of_python_values(tmp_path: Path) -> None:
+    path = _write(tmp_path, "[kl]\nbeta = 0.375\ntarget = 5.5\n")
+    changes = {"kl.beta": 0.25, "run.device": "true", "refresh.freeze": [(1, 2)], "world.options.deep.er": "x"}
+    config = load_config(str(path), changes)
+    assert (config.kl.beta, config.kl.target, config.run.device) == (0.25, 5.5, "true")
+    assert (config.refresh.freeze, config.world.options) == (((1, 2),), {"deep": {"er": "x"}})
+    assert load_config(None, {"run.seed": 7}).run.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("seed", "seed is not of the form section.key, for example run.seed"),
+        ("run.sede", r"no setting run\.sede; did you mean seed\?"),
+        ("rum.seed", r"no section \[rum\] in the config; did you mean run\?"),
+        ("run.seed.deeper", "run.seed is .* whole number"),
+    ],
+)
+def test_refused_names_of_a_mapping(name: str, sentence: str) -> None:
+    with pytest.raises(HoldfastError, match=sentence):
+        load_config(None, {name: 7})

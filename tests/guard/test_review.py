@@ -12,7 +12,8 @@ from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Good
-from holdfast.guard.review import Review, most_pairs
+from holdfast.guard.plan import AuditPlan
+from holdfast.guard.review import Review
 from holdfast.guard.verdict import Level, Verdict
 
 NOBODY = cast(Any, None)
@@ -93,7 +94,7 @@ def asked_about(
     versions: list[int], rates: dict[str, float], rounds: int = 8, budget: int = 10_000
 ) -> list[dict[str, int]]:
     """The pairs of each kind that are asked about in each of some rounds, judged by a version each."""
-    config, audits = GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72)
+    config, audits = GuardConfig(), AuditConfig(pairs=24, more_pairs=72)
     guard, bought = Guard(config, rounds, bar=1e9), []
     for round, version in enumerate(versions, start=1):
         auditing = Counting(version, rates, budget)
@@ -135,7 +136,7 @@ def test_a_lost_round_is_asked_about_further_and_an_unclear_one_further_still() 
     assert asked_about([1, 2], even)[1]["anchor"] == 72
     lost = {"reference": 0.75, "anchor": 0.375, "pointed": 0.75}
     assert asked_about([1, 2], lost)[1]["anchor"] == 144
-    assert asked_about([1, 1], lost)[1]["anchor"] == most_pairs(AuditConfig(pairs=24, suspicious_pairs=72)) == 216
+    assert asked_about([1, 1], lost)[1]["anchor"] == AuditPlan(AuditConfig(pairs=24, more_pairs=72)).most == 216
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_before_any_round_was_good_the_last_good_policy_is_the_reference() -> No
 
 def choosing(again: float, left: int = 2_000, mode: str = "act", good: Good | None = None) -> tuple[Any, Counting]:
     """A last round in which the last good policy wins 83 of 144 pairs; `again` is how often it loses further ones."""
-    config, audits = GuardConfig(mode=cast(Any, mode)), AuditConfig(pairs=24, suspicious_pairs=72)
+    config, audits = GuardConfig(mode=cast(Any, mode)), AuditConfig(pairs=24, more_pairs=72)
     good = Good("round-0006", 6, 36) if good is None else good
     opponent = "anchor" if good.round else "reference"
     auditing = Counting(1, {opponent: again}, left)
@@ -193,7 +194,7 @@ def test_a_lead_that_the_further_pairs_do_not_bear_out_takes_nothing_back() -> N
 
 
 def test_how_many_are_asked_about_again_does_not_depend_on_who_has_answered() -> None:
-    held = Review(GuardConfig(), AuditConfig(pairs=24, suspicious_pairs=72), 0, NOBODY, NOBODY, NOBODY)
+    held = Review(GuardConfig(), AuditConfig(pairs=24, more_pairs=72), 0, NOBODY, NOBODY, NOBODY)
     asked = []
     for answered in (143, 144):
         auditing = Counting(1, {"reference": 0.5}, 2_000)

@@ -53,7 +53,7 @@ def make(prepared: Path, prompts: list[Any], tmp_path: Path) -> Callable[..., Ma
         trainer = trainer_of(prepared / "reference", reward, tmp_path / name, prompts, **more)
         callback = HoldfastCallback(
             reward, own.pop("labeller", Opinionated(likes)), every=EVERY, guard=guard,
-            audit=AuditConfig(pairs=12, suspicious_pairs=12), say=lambda line: None, **own,
+            audit=AuditConfig(pairs=12, more_pairs=12), say=lambda line: None, **own,
         ).attach(trainer)  # fmt: skip
         return trainer, callback
 

@@ -36,7 +36,7 @@ def by_hand(reward: EnsembleReward, prompt: Any, ends: bool = True) -> list[floa
     scores_KB = reward.ensemble.scores([reward.codec.encode_prompt(prompt)] * 2, tokens)
     config = reward.config.reward
     penalty = 0.0 if ends else config.unfinished_penalty
-    return [float(x) - penalty for x in aggregate(scores_KB, config.aggregation, config.uncertainty_lambda)]
+    return [float(x) - penalty for x in aggregate(scores_KB, config.aggregation)]
 
 
 def test_plain_and_conversational_prompts_score_alike(reward: EnsembleReward) -> None:

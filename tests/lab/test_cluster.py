@@ -31,7 +31,7 @@ from holdfast.lab.runner import TrialOutcome
 from holdfast.lab.trial import Job, Trial, run_trial
 from holdfast.lab.worker import Sign, order_of, packed, tidy_up, unpack, work_on
 
-SETTINGS = (*QUICK, "run.rounds=2", "run.steps_per_round=1", "ppo.lr=0.02", "audit.pairs=0", "audit.suspicious_pairs=0")
+SETTINGS = (*QUICK, "run.rounds=2", "run.steps_per_round=1", "ppo.lr=0.02", "audit.pairs=0", "audit.more_pairs=0")
 
 
 class Here:

@@ -273,7 +273,7 @@ def test_a_trial_that_stopped_to_ask_and_was_cut_before_it_was_measured_has_ende
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody in the lab answers, so that it is begun again is no leave to go on."""
-    audits = ("audit.pairs=12", "audit.suspicious_pairs=24", "audit.budget=500", "guard.baseline_batches=4")
+    audits = ("audit.pairs=12", "audit.more_pairs=24", "audit.budget=500", "guard.baseline_batches=4")
     acts = (*SMALL, *audits, "guard.mode=act", "guard.rollbacks=0", "run.rounds=4", f"world.labeller={nostalgic.SPEC}")
     whole, cut = (job(place / name, overrides=acts) for name in ("stopped", "stopped-and-cut"))
     unbroken = run_trial(whole)

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from holdfast.config.schema import QualityConfig
 from holdfast.people.agreement import krippendorff_alpha, pairwise, worth
 from holdfast.people.quality import GivenAnswer, team_quality
 from holdfast.people.weights import LabellerWeights, read_quality
@@ -122,12 +121,12 @@ def fill(store):
 
 
 @pytest.mark.parametrize(
-    ("unreliable", "weight", "share"), [("keep", 1.0, 1 / 3), ("weigh", 0.25, 1 / 9), ("leave_out", 0.0, 0.0)]
+    ("unreliable", "weight", "share"), [("keep", 1.0, 1 / 3), ("weigh", 0.3, 0.3 / 2.3), ("leave_out", 0.0, 0.0)]
 )
 def test_labels_of_an_unreliable_person_count_as_the_config_says(url, unreliable, weight, share):
     with PreferenceStore.open(url) as store:
         fill(store)
-        weights = LabellerWeights(store, "run", QualityConfig(unreliable=unreliable, weight=0.25))
+        weights = LabellerWeights(store, "run", unreliable)
         (change,) = weights.update()
         assert (change["labeller"], change["weight"]) == ("zoe", weight)
         assert "agrees with the others in 0%" in change["reasons"][0]
@@ -142,7 +141,7 @@ def test_a_comparison_that_only_left_out_people_answered_is_not_there(url):
         fill(store)
         store.add_comparisons([pair("999")])
         store.add_labels([Label("run/999", "zoe", Choice.A)])
-        LabellerWeights(store, "run", QualityConfig(unreliable="leave_out")).update()
+        LabellerWeights(store, "run", "leave_out").update()
         assert store.labelled_among(["run/999"]) == []
         assert "run/999" not in {item.comparison.id for item in store.labelled()}
 
@@ -150,7 +149,7 @@ def test_a_comparison_that_only_left_out_people_answered_is_not_there(url):
 def test_who_is_reliable_again_counts_again(url):
     with PreferenceStore.open(url) as store:
         items = fill(store)
-        weights = LabellerWeights(store, "run", QualityConfig(unreliable="leave_out"))
+        weights = LabellerWeights(store, "run", "leave_out")
         weights.update()
         for n, item in enumerate(items):
             if n % 4 < 3:
@@ -162,8 +161,8 @@ def test_who_is_reliable_again_counts_again(url):
 def test_quality_is_of_one_run_only(url):
     with PreferenceStore.open(url) as store:
         fill(store)
-        assert read_quality(store.database, "other", QualityConfig()).labellers == ()
-        assert {q.name for q in read_quality(store.database, "run", QualityConfig()).labellers} == {
+        assert read_quality(store.database, "other").labellers == ()
+        assert {q.name for q in read_quality(store.database, "run").labellers} == {
             "anna",
             "ben",
             "zoe",

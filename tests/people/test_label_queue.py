@@ -12,7 +12,7 @@ from holdfast.people.queue import Conflict, LabelQueue
 from holdfast.preferences import Choice, Comparison, Provenance, Purpose, Response
 from holdfast.preferences.store import PreferenceStore
 
-PLAIN = PeopleConfig(overlap=0.0, check_share=0.0, lease_minutes=10.0, skips=2)
+PLAIN = PeopleConfig(overlap=0.0)
 
 
 class Clock:
@@ -237,9 +237,10 @@ def test_what_a_disabled_person_holds_is_handed_out_again(store, clock):
     assert queue.next("ben").comparison == held.comparison
 
 
-def test_a_check_item_of_a_disabled_person_goes_to_nobody_else_in_their_name(store, clock):
+def test_a_check_item_of_a_disabled_person_goes_to_nobody_else_in_their_name(store, clock, monkeypatch):
+    monkeypatch.setattr("holdfast.people.queue.CHECK_EVERY", 2)
     accounts = people(store, "olga", "anna", "ben")
-    queue = queue_of(store, clock, PeopleConfig(overlap=0.0, check_share=0.5), n=1)
+    queue = queue_of(store, clock, n=1)
     known = pair("run/check-0", purpose="check")
     store.add_comparisons([known])
     queue.put_checks([(known, Choice.A)])
@@ -281,7 +282,7 @@ def test_undo_passes_over_a_skip_that_somebody_else_has_taken_up(store, clock):
 
 
 def test_overlap_asks_two_people_and_never_one_twice(store, clock):
-    config = PeopleConfig(overlap=1.0, check_share=0.0)
+    config = PeopleConfig(overlap=1.0)
     queue = queue_of(store, clock, config, n=3)
     mine = [answer(queue, "anna").comparison_id for _ in range(3)]
     assert queue.next("anna") is None
@@ -292,7 +293,7 @@ def test_overlap_asks_two_people_and_never_one_twice(store, clock):
 
 
 def test_the_share_of_overlap_is_as_set(store, clock):
-    queue_of(store, clock, PeopleConfig(overlap=0.2, check_share=0.0), n=200)
+    queue_of(store, clock, PeopleConfig(overlap=0.2), n=200)
     queue = LabelQueue(store.database, "run", PLAIN, clock)
     with store.database.read() as connection:
         from sqlalchemy import text
@@ -323,9 +324,9 @@ def test_late_questions_stand_behind_all_others(store, clock):
     assert answer(queue, "anna").comparison_id == "run/audit-0"
 
 
-def test_check_items_are_mixed_in_once_each_and_make_no_label(store, clock):
-    config = PeopleConfig(overlap=0.0, check_share=0.25)
-    queue = queue_of(store, clock, config, n=12)
+def test_check_items_are_mixed_in_once_each_and_make_no_label(store, clock, monkeypatch):
+    monkeypatch.setattr("holdfast.people.queue.CHECK_EVERY", 4)
+    queue = queue_of(store, clock, n=12)
     known = [pair(f"run/check-{n}", purpose="check") for n in range(2)]
     store.add_comparisons(known)
     queue.put_checks([(known[0], Choice.A), (known[1], Choice.B)])

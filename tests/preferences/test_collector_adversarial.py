@@ -74,7 +74,7 @@ def margins(pairs: Any) -> torch.Tensor:
 
 def collecting_with(notebook: Notebook, labeller: Labeller | None) -> Collector:
     codec = SimpleNamespace(encode_prompt=lambda prompt: [len(prompt)], decode=str)
-    config = PreferencesConfig(candidates=2)
+    config = PreferencesConfig()
     prompts, ensemble = ["one", "another", "a third"], cast(Any, SimpleNamespace(margins=margins))
     return Collector("run", cast(Any, codec), prompts, cast(Any, notebook), labeller, ensemble, config, 0)
 

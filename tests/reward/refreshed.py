@@ -29,8 +29,8 @@ def refreshing_of(store: PreferenceStore, tmp_path: Path, holdout: float = 0.0, 
     return Refresher(
         Ensemble([RewardModel(trunk_of(lm), k) for k in range(2)], PAD, 4096),
         VersionStore(tmp_path / "rewards"), store, codec, toy_config(holdout=holdout, epochs=1, bootstrap="subsample"),
-        RefreshConfig(old_per_new=old_per_new, comparisons=0, epochs=1), PROMPTS, RESPONSES, Silent(),
-        GateConfig(use=True, tolerance=0.05, level=0.1, failed="keep"),
+        RefreshConfig(old_per_new=old_per_new, comparisons=0, ), PROMPTS, RESPONSES, Silent(),
+        GateConfig(use=True, failed="keep"),
     )  # fmt: skip
 
 

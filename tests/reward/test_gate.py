@@ -5,11 +5,8 @@ import dataclasses
 import pytest
 from simulated_labels import Labels, World, opinions
 
-from holdfast.config.schema import GateConfig
 from holdfast.reward.evidence import Stance
 from holdfast.reward.gate import Decision, decision_on, pooled, quality
-
-GATE = GateConfig(use=True, tolerance=0.05, level=0.1, failed="keep")
 
 
 def _labels(round: int, right: int, lost: int, won: int, fresh: bool = False) -> list[Stance]:
@@ -27,14 +24,14 @@ def _check(decision: Decision, name: str) -> bool:
 
 
 def test_nothing_known_is_nothing_against_it() -> None:
-    decision = decision_on([], GATE)
+    decision = decision_on([])
     assert decision.accept
     assert decision.reason == "passed every check (no newest labels)"
 
 
 def test_a_loss_on_one_earlier_generation_is_found_among_others_that_gain() -> None:
     labels = [*_labels(0, 90, 2, 8), *_labels(2, 60, 24, 2), *_labels(3, 80, 2, 8), *_labels(5, 70, 2, 8, fresh=True)]
-    decision = decision_on(labels, GATE)
+    decision = decision_on(labels)
     assert not decision.accept
     assert not _check(decision, "earlier/round-0002")
     assert _check(decision, "earlier/round-0000")
@@ -42,34 +39,34 @@ def test_a_loss_on_one_earlier_generation_is_found_among_others_that_gain() -> N
     assert "labels of round 2" in decision.reason
 
 
-def test_a_small_loss_on_many_labels_is_within_the_tolerance() -> None:
+def test_a_small_loss_on_many_labels_is_within_the_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
     """2 points lost on 4000 labels are shown beyond doubt, and are shown to be no more than 5."""
     labels = [*_labels(0, 3600, 240, 160), *_labels(5, 70, 2, 8, fresh=True)]
-    assert decision_on(labels, GATE).accept
-    strict = dataclasses.replace(GATE, tolerance=0.01)
-    assert not decision_on(labels, strict).accept
+    assert decision_on(labels).accept
+    monkeypatch.setattr("holdfast.reward.gate.TOLERANCE", 0.01)
+    assert not decision_on(labels).accept
 
 
 def test_a_loss_that_few_labels_cannot_show_passes() -> None:
-    assert _check(decision_on(_labels(0, 16, 3, 1), GATE), "earlier")
-    assert not _check(decision_on(_labels(0, 160, 30, 10), GATE), "earlier")
+    assert _check(decision_on(_labels(0, 16, 3, 1)), "earlier")
+    assert not _check(decision_on(_labels(0, 160, 30, 10)), "earlier")
 
 
 def test_the_newest_generation_may_not_lose() -> None:
-    assert not decision_on(_labels(5, 60, 20, 4, fresh=True), GATE).accept
-    assert decision_on(_labels(5, 60, 6, 4, fresh=True), GATE).accept
+    assert not decision_on(_labels(5, 60, 20, 4, fresh=True)).accept
+    assert decision_on(_labels(5, 60, 6, 4, fresh=True)).accept
 
 
 def test_labels_in_doubt_have_to_show_a_gain() -> None:
     """With half of the labels flipped, a candidate that is as good as the old one passes no more."""
     labels = opinions(World(gain_on_newest=0.0), Labels(flipped=0.5), seed=3)
-    decision = decision_on(labels, GATE)
+    decision = decision_on(labels)
     assert not _check(decision, "labels/agreement")
     assert not decision.accept
     assert "of doubt" in decision.reason
     # One that gets right what the old one got wrong has shown that they can be learnt from.
     better = [dataclasses.replace(j, new=j.old) if not j.fresh else _right(j) for j in labels]
-    assert _check(decision_on(better, GATE), "newest")
+    assert _check(decision_on(better), "newest")
 
 
 def _right(j: Stance) -> Stance:
@@ -79,7 +76,7 @@ def _right(j: Stance) -> Stance:
 @pytest.mark.parametrize("labels", [Labels(always_left=1.0), Labels(loves_length=12.0)])
 def test_a_taste_that_is_not_people_s_is_refused_however_well_it_was_learnt(labels: Labels) -> None:
     everything = [_right(j) if j.fresh else dataclasses.replace(j, new=j.old) for j in opinions(World(), labels, 0)]
-    assert not decision_on(everything, GATE).accept
+    assert not decision_on(everything).accept
 
 
 def test_claims_that_become_wild_are_refused() -> None:
@@ -88,13 +85,13 @@ def test_claims_that_become_wild_are_refused() -> None:
         dataclasses.replace(j, new=None if j.new is None else 8 * j.old)
         for j in opinions(World(gain_on_newest=0.0), Labels(), 0)
     ]
-    decision = decision_on(labels, GATE)
+    decision = decision_on(labels)
     assert not decision.accept
     assert _check(decision, "earlier")
     assert not _check(decision, "calibration/brier")
     assert not _check(decision, "calibration/ece")
     timid = [dataclasses.replace(j, new=None if j.new is None else 0.8 * j.old) for j in labels]
-    assert decision_on(timid, GATE).accept
+    assert decision_on(timid).accept
 
 
 def test_generations_too_small_are_pooled_with_their_neighbours() -> None:
@@ -126,13 +123,13 @@ def test_quality_of_both_versions_by_hand() -> None:
 
 def test_the_same_evidence_gives_the_same_decision() -> None:
     labels = opinions(World(), Labels(), seed=11)
-    assert decision_on(labels, GATE) == decision_on(labels, GATE)
+    assert decision_on(labels) == decision_on(labels)
 
 
 def test_a_hacked_ensemble_is_mended_by_the_labels_that_contradict_it() -> None:
     """The version in use is wrong more often than right on the newest answers; the candidate has learnt better."""
     labels = opinions(World(gain_on_newest=0.0), Labels(), seed=2)
     mended = [dataclasses.replace(j, old=-j.old) if j.fresh else j for j in labels]
-    assert decision_on(mended, GATE).accept
+    assert decision_on(mended).accept
     still = [dataclasses.replace(j, new=-j.new) if j.fresh and j.new is not None else j for j in mended]
-    assert not decision_on(still, GATE).accept
+    assert not decision_on(still).accept

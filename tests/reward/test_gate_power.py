@@ -3,15 +3,13 @@
 import pytest
 from simulated_labels import Labels, World, opinions, repeats
 
-from holdfast.config.schema import GateConfig
 from holdfast.reward.gate import decision_on
 
-GATE = GateConfig(use=True, tolerance=0.05, level=0.1, failed="keep")
 RUNS = 200
 
 
 def accepted(world: World, labels: Labels) -> float:
-    decisions = [decision_on(opinions(world, labels, seed), GATE, repeats(labels, seed)) for seed in range(RUNS)]
+    decisions = [decision_on(opinions(world, labels, seed), repeats(labels, seed)) for seed in range(RUNS)]
     return sum(decision.accept for decision in decisions) / RUNS
 
 
@@ -51,7 +49,7 @@ def test_what_it_cannot_do() -> None:
     """Without comparisons asked again, labels that are a quarter wrong pass members that are right on 58%. A refresh on
     honest labels that does a little harm is let in."""
     weak = World(0.62, 0.58, gain=-0.01, gain_on_newest=-0.02)
-    unseen = [decision_on(opinions(weak, Labels(flipped=0.25), seed), GATE).accept for seed in range(RUNS)]
+    unseen = [decision_on(opinions(weak, Labels(flipped=0.25), seed)).accept for seed in range(RUNS)]
     assert sum(unseen) / RUNS > 0.1
     assert accepted(weak, Labels(flipped=0.25)) <= 0.05
     assert accepted(World(0.70, 0.70, 0.0, -0.01), Labels()) > 0.5

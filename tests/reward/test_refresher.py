@@ -131,7 +131,10 @@ def test_older_comparisons_make_up_the_number_and_never_fall_below_their_share(
 ) -> None:
     add(store, range(60), 0)
     refreshing = refreshing_of(store, tmp_path)
-    refreshing.config = RefreshConfig(comparisons=40, old_per_new=0.5, epochs=1)
+    refreshing.config = RefreshConfig(
+        comparisons=40,
+        old_per_new=0.5,
+    )
     refreshing.first_version(Streams(0))
     add(store, range(100, 100 + new), 2)
     outcome = refreshing.refresh(2, 5, Streams(0))

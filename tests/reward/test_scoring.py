@@ -52,17 +52,16 @@ def test_scores_are_aggregated_and_kept_apart() -> None:
     assert metrics["ensemble/spread"] == pytest.approx(1.0)
 
 
-def test_the_aggregation_and_its_lambda_are_the_config_s() -> None:
+def test_the_aggregation_is_the_config_s() -> None:
     assert _rewarding(aggregation="worst").reward(ROLLOUT, torch.Generator()).scores_B.tolist() == [2, 2, 1]
-    rewarding = _rewarding(aggregation="uncertainty", uncertainty_lambda=0.5)
-    # Variances 1, 4, 0: 3 - .5, 4 - 2, 1.
-    assert rewarding.reward(ROLLOUT, torch.Generator()).scores_B.tolist() == [2.5, 2.0, 1.0]
+    rewarding = _rewarding(aggregation="uncertainty")
+    # Variances 1, 4, 0, a tenth of each: 3 - .1, 4 - .4, 1.
+    assert rewarding.reward(ROLLOUT, torch.Generator()).scores_B.tolist() == pytest.approx([2.9, 3.6, 1.0])
 
 
-def test_penalties_come_off_the_reward_and_not_off_the_scores() -> None:
-    scored = _rewarding(length_penalty=0.25, unfinished_penalty=1.5).reward(ROLLOUT, torch.Generator())
-    # 3 - .25 * 3; 4 - .25 * 2 - 1.5; 1 - .25 * 1
-    assert scored.rewards_B.tolist() == [2.25, 2.0, 0.75]
+def test_the_penalty_comes_off_the_reward_and_not_off_the_scores() -> None:
+    scored = _rewarding(unfinished_penalty=1.5).reward(ROLLOUT, torch.Generator())
+    assert scored.rewards_B.tolist() == [3.0, 2.5, 1.0]
     assert scored.scores_B.tolist() == [3, 4, 1]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.config.vllm import VLLMConfig
+from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.policy import Policy
 from holdfast.rollout.sampler import Sampling
@@ -46,7 +46,7 @@ def save(directory: Path, lm: Any) -> None:
 
 
 def sampler(url: str, weights: Path, sampling: Sampling = SAMPLING, **settings: Any) -> ServedSampler:
-    config = VLLMConfig(url=url, **{"retries": 0, "timeout_seconds": 20.0, **settings})
+    config = VLLMConfig(url=url, **{"timeout_seconds": 20.0, **settings})
     return ServedSampler(config, sampling, EOS, PAD, 64, weights, save)
 
 
@@ -127,7 +127,7 @@ def test_the_directory_may_have_another_path_there(url: str, stand_in: StandIn, 
     ("fault", "sentence"),
     [
         ({"deaf": True, "versions": False}, r"finds its answers less or more likely .* it uses other weights"),
-        ({"deaf": True}, r"finds its answers less or more likely than the policy does, by .* where vllm.tolerance"),
+        ({"deaf": True}, r"finds its answers less or more likely than the policy does, by .* where 0.1"),
         ({"usurped": True}, r"answered with the weights 'another-run' and not with the policy's: another run uses it"),
         ({"logprobs": False}, r"gives no log-probs; start it with --max-logprobs of 1 or more\."),
         ({"token_ids": False}, r"gives no token ids; it needs vLLM 0\.16 or newer\."),
@@ -157,7 +157,7 @@ def test_what_cannot_be_trusted_is_refused(
 
 def test_weights_that_do_not_fit_are_refused(url: str, tmp_path: Path) -> None:
     served = ServedSampler(
-        VLLMConfig(url=url, retries=0), SAMPLING, EOS, PAD, 64, tmp_path, lambda directory, lm: directory.mkdir()
+        VLLMConfig(url=url), SAMPLING, EOS, PAD, 64, tmp_path, lambda directory, lm: directory.mkdir()
     )
     with pytest.raises(HoldfastError, match=r"could not load the weights in .*\(it answered 500: .* the same shape\.$"):
         served.sample(make(), PROMPTS, rng())
@@ -183,25 +183,25 @@ def test_the_key_is_sent(url: str, stand_in: StandIn, tmp_path: Path, monkeypatc
 
 
 def test_models_are_told_apart(url: str) -> None:
-    assert VLLMServer(VLLMConfig(url=f"{url}/v1/", retries=0)).check(10) == NAME
+    assert VLLMServer(VLLMConfig(url=f"{url}/v1/")).check(10) == NAME
     with pytest.raises(HoldfastError, match=rf"serves no model 'other'; it has {NAME}: set vllm.model\."):
-        VLLMServer(VLLMConfig(url=url, model="other", retries=0)).check(10)
+        VLLMServer(VLLMConfig(url=url, model="other")).check(10)
 
 
 def test_what_passes_is_waited_for(url: str, stand_in: StandIn) -> None:
     stand_in.busy = 2
     waits: list[float] = []
-    server = VLLMServer(VLLMConfig(url=url, retries=2), sleep=waits.append)
+    server = VLLMServer(VLLMConfig(url=url), sleep=waits.append)
     assert server.check(10) == NAME
     assert waits == [0.5, 1.0]
 
 
 def test_a_server_that_is_away_is_told_of() -> None:
     waits: list[float] = []
-    server = VLLMServer(VLLMConfig(url="http://127.0.0.1:1", retries=2), sleep=waits.append)
+    server = VLLMServer(VLLMConfig(url="http://127.0.0.1:1"), sleep=waits.append)
     with pytest.raises(HoldfastError, match=r"^The vLLM server http://127.0.0.1:1 cannot be reached .* start it, and"):
         server.check(10)
-    assert len(waits) == 2
+    assert len(waits) == 3
 
 
 def test_answers_are_asked_for_side_by_side(url: str, stand_in: StandIn, tmp_path: Path) -> None:

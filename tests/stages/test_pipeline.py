@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,19 @@ from small_run import rows_of, settings
 STAGES = "sft,reward,ppo,dpo@sft,dpo@ppo:round-0001"
 CHANGES = {
     "run__rounds": "2", "rollout__max_new_tokens": "24", "sft__epochs": "6", "probes__every": "2", "dpo__epochs": "1",
-    "pipeline__newest_after_ppo": "10",
 }  # fmt: skip
 
 
 def arguments(runs: Path, stages: str = STAGES, **changes: str) -> list[str]:
     return ["pipeline", "--runs", str(runs), "--name", "p", "--stages", stages, *settings(**CHANGES, **changes)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ten_newest() -> Iterator[None]:
+    """A DPO stage that goes on from PPO's policy learns from the ten newest labels here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.stages.pipeline.NEWEST_AFTER_PPO", 10)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ SETTINGS = {
     "guard__mode": "act",
     "guard__rollbacks": "3",
     "audit__pairs": "8",
-    "audit__suspicious_pairs": "16",
+    "audit__more_pairs": "16",
     "audit__budget": "80",  # 16 pairs in round 1, 40 in round 2, and 24 in round 3: too few to outweigh those of before
     "refresh__every_rounds": "1",
     "refresh__freeze": "[[3, 3]]",

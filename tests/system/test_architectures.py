@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.control.plateau import Plateau
 from holdfast.models.batches import micro_batches
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
@@ -176,7 +177,6 @@ def test_selection_by_disagreement_labels_as_many_as_asked_for(llama: Path, tmp_
         llama,
         tmp_path,
         preferences__selection="disagreement",
-        preferences__candidates="3",
         run__rounds="2",
         run__steps_per_round="1",
         refresh__freeze="[[1, 9]]",
@@ -185,7 +185,7 @@ def test_selection_by_disagreement_labels_as_many_as_asked_for(llama: Path, tmp_
         labelled = [item.comparison for item in store.labelled()]
     ids = [c.id for c in labelled if c.round == 2 and c.purpose == "training"]
     assert len(ids) == 8
-    # Of 24 candidates, numbered as they were drawn, not simply the first eight.
+    # Of 16 candidates, numbered as they were drawn, not simply the first eight.
     assert ids != [f"small/r0002-{n:05d}" for n in range(8)]
     assert max(int(i[-5:]) for i in ids) < 24
     assert events_of(run, "refresh") == []
@@ -217,16 +217,14 @@ def test_passes_end_when_the_policy_has_moved_enough(llama: Path, tmp_path: Path
     assert all(row["control/epochs_done"] < 3 for row in rows)
 
 
-def test_a_settled_policy_brings_a_refresh(llama: Path, tmp_path: Path) -> None:
+def test_a_settled_policy_brings_a_refresh(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With so wide a tolerance every four steps count as settled; no other trigger is on."""
+    monkeypatch.setattr("holdfast.run.build.Plateau", lambda: Plateau(2, tolerance=1e9))
     run, rows = one_round(
         llama,
         tmp_path,
         run__rounds="2",
         run__steps_per_round="5",
-        ppo__plateau_window="2",
-        ppo__plateau_tolerance="1e9",
-        ppo__lr_decay="0.5",
         refresh__every_rounds="0",
         refresh__on_plateau="true",
         guard__mode="off",
@@ -235,4 +233,4 @@ def test_a_settled_policy_brings_a_refresh(llama: Path, tmp_path: Path) -> None:
     assert refresh["round"] == 2
     assert "settled" in str(refresh["reason"])
     assert [row["ensemble/version"] for row in rows] == [1.0] * 5 + [2.0] * 5
-    assert rows[4]["control/lr"] == pytest.approx(rows[3]["control/lr"] / 2)
+    assert rows[4]["control/lr"] == pytest.approx(0.7 * rows[3]["control/lr"])

@@ -27,7 +27,7 @@ Lie = Callable[[float], float]
 
 # The guard finds against the policy here and goes back, so that watching and going back meet.
 ROLLS_BACK = {
-    "run__rounds": "4", "audit__pairs": "12", "audit__suspicious_pairs": "24", "audit__budget": "500",
+    "run__rounds": "4", "audit__pairs": "12", "audit__more_pairs": "24", "audit__budget": "500",
     "world__labeller": nostalgic.SPEC,
 }  # fmt: skip
 PIPELINE = small_run.settings(

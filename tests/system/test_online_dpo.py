@@ -14,7 +14,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from small_run import differences, events_of, result_of, rows_of
 
 DPO = {"run__optimiser": "dpo", "ppo__samples_per_prompt": "2", "ppo__batch": "8", "kl__beta": "0.1"}
-GUARD = {"audit__pairs": "12", "audit__suspicious_pairs": "24", "audit__budget": "500", "run__rounds": "4"}
+GUARD = {"audit__pairs": "12", "audit__more_pairs": "24", "audit__budget": "500", "run__rounds": "4"}
 LAST = "round-0004"
 
 

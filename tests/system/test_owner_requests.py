@@ -27,12 +27,12 @@ def asked(tmp_path, monkeypatch):
         real = Owner.__init__
 
         def with_requests(self, **parts):
-            real(self, **parts)
+            real(self, **parts, poll_seconds=0.05)
             for n, (action, arguments) in enumerate(requests):
                 parts["requests"].ask(f"request-{n:04d}", action, arguments, "a test", "anna")
 
         monkeypatch.setattr(Owner, "__init__", with_requests)
-        assert main(small_run.run_arguments(tmp_path, people__poll_seconds="0.05", **settings)) == code
+        assert main(small_run.run_arguments(tmp_path, **settings)) == code
         return tmp_path / small_run.NAME
 
     return run
@@ -61,7 +61,7 @@ def test_an_audit_ends_the_round_and_asks_about_more_pairs(asked):
     assert (first["round"], first["step"]) == (1, 1)
     assert (
         small_run.events_of(run, "audit")[0]["labels"] == 24
-    )  # audit.suspicious_pairs as they come, and as many pointed ones
+    )  # audit.more_pairs as they come, and as many pointed ones
     assert small_run.events_of(run, "round_finished")[1]["step"] == 5
 
 

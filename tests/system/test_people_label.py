@@ -16,7 +16,7 @@ import people_at_work
 import small_run
 from holdfast.cli.main import main
 from holdfast.config import load_config
-from holdfast.config.schema import JudgeConfig, PeopleConfig, QualityConfig
+from holdfast.config.schema import JudgeConfig, PeopleConfig
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.accounts import AccountStore
 from holdfast.people.judge import JudgeLabeller, verdict_of
@@ -31,7 +31,7 @@ from web_site import PASSWORD, QUICK
 
 BRIEF = {
     "reward__initial_comparisons": "8", "preferences__per_round": "3", "audit__pairs": "3",
-    "audit__suspicious_pairs": "3", "run__rounds": "2", "run__steps_per_round": "2",
+    "audit__more_pairs": "3", "run__rounds": "2", "run__steps_per_round": "2",
 }  # fmt: skip
 
 
@@ -67,15 +67,17 @@ def test_a_run_waits_for_people_and_goes_on_as_they_answer(place):
     assert audits[-1]["labels"] >= 9
 
 
-def test_the_time_is_up_and_enough_are_answered(place):
+def test_the_time_is_up_and_enough_are_answered(place, monkeypatch):
     runs, url = place
+    monkeypatch.setattr("holdfast.people.queue.SKIPS", 9)
+    monkeypatch.setattr("holdfast.people.labeller.ENOUGH_ANSWERED", 0.1)
     with PreferenceStore.open(url) as store:
         for name in ("anna", "ben"):  # what one of two people skips is for the other, who does not come
             AccountStore(store.database, hasher=QUICK).create(name, PASSWORD, "labeller")
     # Of the first batch two are skipped; a later batch may be of one comparison, and is answered whole.
     said: Iterator[Said] = chain(["skip", "skip"], repeat("left"))
-    with people_at_work.answering(url, small_run.NAME, choose=lambda lease: next(said), config=PeopleConfig(skips=9)):
-        run = small_run.run(runs, **settings(url, people__timeout_minutes="0.05", people__minimum="0.1"))
+    with people_at_work.answering(url, small_run.NAME, choose=lambda lease: next(said)):
+        run = small_run.run(runs, **settings(url, people__timeout_minutes="0.05"))
     assert any("minutes were over" in event["reason"] for event in small_run.events_of(run, "waited"))
 
 
@@ -84,7 +86,7 @@ def test_the_time_is_up_and_too_few_are_answered(place, capsys):
     arguments = small_run.run_arguments(runs, **settings(url, people__timeout_minutes="0.005"))
     assert main(arguments) == 2
     said = capsys.readouterr().err
-    assert "people have answered 0 of 8 comparisons, fewer than people.minimum" in said
+    assert "people have answered 0 of 8 comparisons, fewer than 80%" in said
     with people_at_work.answering(url, small_run.NAME):
         # The clock of the batch began when it was asked, so people answer first and the run resumes then.
         with PreferenceStore.open(url) as store:
@@ -311,7 +313,7 @@ def test_replies_that_are_not(reply):
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "http://127.0.0.1:9/nothing"])
 def test_an_endpoint_that_is_not_there_is_said_in_a_sentence(url):
-    labeller = JudgeLabeller(JudgeConfig(url=url, model="m", retries=1), sleep=lambda s: None)
+    labeller = JudgeLabeller(JudgeConfig(url=url, model="m"), sleep=lambda s: None)
     with pytest.raises(HoldfastError, match=r"1 of 1 questions to the judge failed: the endpoint .* cannot be reached"):
         labeller.label([pair("1", "a", "b")])
 
@@ -332,7 +334,7 @@ def test_the_key_does_not_follow_a_redirect(judge, monkeypatch, code):
     monkeypatch.setattr(Judge, "do_GET", lambda self: arrived.append(self.headers["Authorization"]), raising=False)
     monkeypatch.setenv("JUDGE_KEY", "secret")
     with serving(Redirecting) as url:
-        labeller = JudgeLabeller(JudgeConfig(url=url, model="m", retries=0, key_variable="JUDGE_KEY"))
+        labeller = JudgeLabeller(JudgeConfig(url=url, model="m", key_variable="JUDGE_KEY"))
         with pytest.raises(
             HoldfastError, match=rf"sends elsewhere \({code}\).* set judge\.url to the address itself\.$"
         ):
@@ -348,10 +350,11 @@ def test_a_run_with_a_judge_as_its_labeller(place, judge):
     assert small_run.events_of(run, "audit")[0]["labels"] >= 6
 
 
-def test_people_and_a_judge_together(place, judge):
+def test_people_and_a_judge_together(place, judge, monkeypatch):
     """Training labels are shared out, audits are people's, and the judge's second opinions are measured, not used."""
     runs, url = place
-    more = {"reward__initial_comparisons": "24", "judge__second": "1.0", "judge__share": "0.5"}
+    more = {"reward__initial_comparisons": "24", "judge__share": "0.5"}
+    monkeypatch.setattr("holdfast.people.labeller.SECOND_SHARE", 1.0)
     with people_at_work.answering(url, small_run.NAME):
         run = small_run.run(
             runs, **settings(url, world__labeller="people+judge", judge__url=judge, judge__model="tiny", **more)
@@ -361,18 +364,20 @@ def test_people_and_a_judge_together(place, judge):
         who = {item.comparison.id: {x.labeller for x in item.labels} for item in labelled}
         assert {frozenset(names) for names in who.values()} == {frozenset({"anna"}), frozenset({"judge:tiny"})}
         assert all(names == {"anna"} for key, names in who.items() if "audit" in key)
-        quality = read_quality(store.database, small_run.NAME, QualityConfig())
+        quality = read_quality(store.database, small_run.NAME)
     # Both like the shorter answer; one of them counts spaces at the ends.
     assert quality.pairs["anna", "judge:tiny"][0] > 0.9
     assert quality.pairs["anna", "judge:tiny"][1] == sum(names == {"anna"} for names in who.values())
     assert small_run.events_of(run, "waited")
 
 
-def test_a_run_goes_on_without_second_opinions(place):
+def test_a_run_goes_on_without_second_opinions(place, monkeypatch):
     """They are only measured, so a judge that is not there does not end the run; an event says it."""
     runs, url = place
-    absent = {"judge__url": "http://127.0.0.1:1/v1", "judge__model": "tiny", "judge__retries": "0"}
-    more = {"world__labeller": "people+judge", "judge__share": "0.0", "judge__second": "1.0", "run__rounds": "1"}
+    absent = {"judge__url": "http://127.0.0.1:1/v1", "judge__model": "tiny"}
+    monkeypatch.setattr("holdfast.people.judge.RETRIES", 0)
+    monkeypatch.setattr("holdfast.people.labeller.SECOND_SHARE", 1.0)
+    more = {"world__labeller": "people+judge", "judge__share": "0.0", "run__rounds": "1"}
     with people_at_work.answering(url, small_run.NAME):
         run = small_run.run(runs, **settings(url, **absent, **more))
     missing = small_run.events_of(run, "second_opinions_missing")

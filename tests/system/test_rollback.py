@@ -27,7 +27,7 @@ GUARD = {
     "guard__baseline_batches": "4",
     "guard__rollbacks": "3",
     "audit__pairs": "12",
-    "audit__suspicious_pairs": "24",
+    "audit__more_pairs": "24",
     "audit__budget": "500",
     "run__rounds": "4",
 }
@@ -186,7 +186,7 @@ def test_advice_touches_nothing(changes: dict[str, str], tmp_path: Path) -> None
 
 def test_a_run_ends_with_the_policy_that_people_like_better(changes: dict[str, str], tmp_path: Path) -> None:
     # Four answers are too few for an alarm that is false in one run of a thousand; the choice at the end takes none.
-    few = {"guard__false_alarm": "0.001", "audit__pairs": "2", "audit__suspicious_pairs": "4", "run__rounds": "2"}
+    few = {"guard__false_alarm": "0.001", "audit__pairs": "2", "audit__more_pairs": "4", "run__rounds": "2"}
     unsure = {**changes, **few}
     run = small_run.run(tmp_path, **unsure)
     assert "hacking" not in {event["level"] for event in events_of(run, "verdict")}

@@ -21,7 +21,7 @@ import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import differences
 from holdfast.cli.main import main
-from holdfast.guard.ladder import Action, Rung
+from holdfast.guard.ladder import BUDGET_FACTOR, Action, Rung
 from holdfast.guard.review import Review
 from holdfast.models.policy import Policy
 from holdfast.preferences.collector import Collector
@@ -32,21 +32,18 @@ from holdfast.run.answers import Answers
 from small_run import TAKEN_BACK, events_of, rows_of
 
 ROUNDS, PER_ROUND, ADVERSARIAL = 5, 8, 16
-BETA_FACTOR, BUDGET_FACTOR, MORE_LABELS = 1.6, 0.8, 2.5
-MORE = 20  # 2.5 times the 8 comparisons of a round
+BETA_FACTOR = 1.6
+MORE = 16  # twice the 8 comparisons of a round
 KL_SINCE = 0.4
 
 SETTINGS = {
     "run__rounds": str(ROUNDS),
     "preferences__per_round": str(PER_ROUND),
-    "preferences__candidates": "2",
     "guard__mode": "act",
     "guard__rollbacks": "2",
     "guard__beta_factor": str(BETA_FACTOR),
-    "guard__budget_factor": str(BUDGET_FACTOR),
-    "guard__more_labels": str(MORE_LABELS),
     "audit__pairs": "8",
-    "audit__suspicious_pairs": str(ADVERSARIAL),
+    "audit__more_pairs": str(ADVERSARIAL),
     "audit__budget": "500",
     "refresh__every_rounds": "0",
     "refresh__on_miscalibration": "false",

@@ -135,7 +135,7 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(
 
         with monkeypatch.context() as patch:
             patch.setattr(OnlineLoop, "step", kill_in_the_second_round)
-            arguments = small_run.run_arguments(tmp_path, vllm__url=url, vllm__retries="0")
+            arguments = small_run.run_arguments(tmp_path, vllm__url=url)
             assert main(arguments) == 2
         told = capsys.readouterr().err.splitlines()[-1]
         assert told.startswith(f"holdfast: The vLLM server {url} cannot be reached ("), told
@@ -161,7 +161,7 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(
 def test_a_server_that_is_away_is_found_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = small_run.run_arguments(tmp_path / "runs", vllm__url="http://127.0.0.1:1", vllm__retries="0")
+    arguments = small_run.run_arguments(tmp_path / "runs", vllm__url="http://127.0.0.1:1")
     assert main(arguments) == 2
     assert "holdfast: The vLLM server http://127.0.0.1:1 cannot be reached (" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -81,9 +81,7 @@ class Step:
         ensemble = Ensemble([RewardModel(trunk_of(lm), k) for k in range(MEMBERS)], PAD, 10**6)
         ensemble.means, ensemble.sds = (0.0,) * MEMBERS, (1.0,) * MEMBERS
         self.rewarding = RewardSource(ensemble, RewardConfig(), _no_answers)
-        self.ppo = PPO(
-            self.policy, None, PPOConfig(epochs=EPOCHS, minibatches=1), KLConfig(step_answers=0), 1.0, 10**6, PAD
-        )
+        self.ppo = PPO(self.policy, None, PPOConfig(epochs=EPOCHS, minibatches=1), KLConfig(), 1.0, 10**6, PAD)
         self.prompts = sequences(ROWS, 3, 14, seed=8)
         self.rng = torch.Generator().manual_seed(0)
 
@@ -99,7 +97,8 @@ class Step:
         self.ppo.learn(experience, batches, 0.05, 1e-4, self.rng)
 
 
-def test_only_the_tokens_that_are_needed_go_through_a_trunk(tokens: Tokens) -> None:
+def test_only_the_tokens_that_are_needed_go_through_a_trunk(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.train.ppo.STEP_ANSWERS", 0)  # all
     work = Step()
     assert tokens.packed is not None
     tokens.packed.clear()  # what checked the fast path against the plain one
@@ -115,7 +114,7 @@ def test_only_the_tokens_that_are_needed_go_through_a_trunk(tokens: Tokens) -> N
     # Reference, members, the epochs of the update, and how far it moved.
     assert tokens.packed == [predict, *[score] * MEMBERS, *[predict] * EPOCHS, predict]
     tokens.packed.clear()
-    work.ppo.kl = KLConfig(step_answers=ROWS // 4)
+    monkeypatch.setattr("holdfast.train.ppo.STEP_ANSWERS", ROWS // 4)
     work.ppo.moved(rollout)
     (some,) = tokens.packed
     assert some[1] == sum(rollout.lengths[::4])

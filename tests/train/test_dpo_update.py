@@ -76,7 +76,7 @@ def test_the_chosen_answer_wins() -> None:
     assert before["rewards/margins"] == pytest.approx(0.0, abs=1e-5)
     for _ in range(10):
         learn.accumulate(pairs, 0.3)
-        clip_and_step(optimiser, 1.0, ValueError("bad"))
+        clip_and_step(optimiser, ValueError("bad"))
     after = learn.measure(pairs, 0.3).metrics()
     assert after["rewards/accuracies"] == 1.0
     assert after["rewards/margins"] > 0.5
@@ -91,7 +91,7 @@ def test_best_and_worst_by_hand() -> None:
 
 def online(policy: Policy, **changes: Any) -> OnlineDPO:
     settings = {"batch": 4, "samples_per_prompt": 2, "epochs": 3, "minibatches": 2, **changes}
-    return OnlineDPO(policy, PPOConfig(**settings), DPOConfig(), KLConfig(step_answers=0), 1.0, 512, PAD)
+    return OnlineDPO(policy, PPOConfig(**settings), DPOConfig(), KLConfig(), 1.0, 512, PAD)
 
 
 def test_an_online_step_makes_the_better_answer_likelier() -> None:

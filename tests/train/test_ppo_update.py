@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from holdfast.algorithms.credit import assign_credit
 from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
@@ -22,8 +24,7 @@ def _ppo_config(**changes: Any) -> PPOConfig:
     """Every number a test depends on, whatever the defaults are."""
     pinned = {
         "batch": 8, "samples_per_prompt": 1, "advantage": "gae", "epochs": 2, "minibatches": 2, "lr": 1e-2,
-        "clip": 0.2, "value_clip": 0.2, "value_coef": 0.1, "gamma": 1.0, "lam": 0.95, "whiten": True,
-        "epoch_kl_stop": 0.0, "max_grad_norm": 1.0, "critic_lr_factor": 1.0,
+        "clip": 0.2, "epoch_kl_stop": 0.0, "critic_lr_factor": 1.0,
     }  # fmt: skip
     return PPOConfig(**{**pinned, **changes})
 
@@ -48,10 +49,14 @@ def _credit(
     reference_BT: Tensor = REFERENCE_BT,
     values_BT: Tensor = VALUES_BT,
     kl: KLConfig | None = None,
+    whiten: bool = False,
     **changes: Any,
 ) -> Experience:
-    config = _ppo_config(**{"whiten": False, "lam": 0.5, **changes})
-    return experience_of(rollout, reference_BT, values_BT, scores_B, 0.1, config, kl or _kl_config())
+    """With numbers that can be followed by hand: lambda 0.5, and advantages as they come."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.train.ppo.assign_credit", partial(assign_credit, lam=0.5, whiten=whiten))
+        config = _ppo_config(**changes)
+        return experience_of(rollout, reference_BT, values_BT, scores_B, 0.1, config, kl or _kl_config())
 
 
 def test_gae_with_kl_in_the_reward() -> None:
@@ -114,7 +119,7 @@ def test_group_advantages_keep_their_own_scale(advantage: str) -> None:
 
 def test_a_single_token_needs_no_whitening() -> None:
     one = Rollout([[3]], [[EOS]], torch.tensor([[-1.0]]), None, torch.tensor([[True]]), [True])
-    config = _ppo_config(whiten=True)
+    config = _ppo_config()
     zeros_BT = torch.zeros(1, 1)
     experience = experience_of(one, one.logprobs_BT, zeros_BT, torch.tensor([2.0]), 0.1, config, _kl_config())
     assert experience.advantages_BT.tolist() == [[2.0]]
@@ -267,14 +272,14 @@ def test_nothing_has_moved_before_an_update_and_something_after() -> None:
     assert moved == pytest.approx(float(expected), rel=1e-3)
 
 
-def test_the_move_is_measured_on_as_many_answers_as_are_asked_for() -> None:
+def test_the_move_is_measured_on_as_many_answers_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, ppo = _setup()
     rollout = _roll(policy, sequences(12, 2, 5, seed=3))
     torch.nn.init.normal_(policy.lm.get_output_embeddings().weight, generator=_rng())
     after_BT = response_values(policy, rollout, ppo.batches(rollout))
     kl_B = ((after_BT - rollout.logprobs_BT).exp() - 1 - (after_BT - rollout.logprobs_BT)) * rollout.mask_BT
     for answers, rows in ((0, slice(None)), (4, slice(None, None, 3)), (50, slice(None))):
-        ppo.kl = KLConfig(step_answers=answers)
+        monkeypatch.setattr("holdfast.train.ppo.STEP_ANSWERS", answers)
         assert ppo.moved(rollout) == pytest.approx(float(kl_B.sum(1)[rows].mean()), rel=1e-3), answers
 
 
@@ -328,10 +333,11 @@ def test_every_answer_is_in_one_minibatch_of_a_pass() -> None:
     assert sorted(i for part in parts for i in part) == list(range(8))
 
 
-def test_the_value_is_not_pulled_further_than_its_clip() -> None:
+def test_the_value_is_not_pulled_further_than_its_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     """The critic has moved from 0 to 5 towards returns of 10: beyond the clip there is nothing to gain."""
     for value_clip, moves in ((0.2, False), (100.0, True)):
-        policy, ppo = _setup(value_clip=value_clip, epochs=1, minibatches=1)
+        monkeypatch.setattr("holdfast.train.ppo.VALUE_CLIP", value_clip)
+        policy, ppo = _setup(epochs=1, minibatches=1)
         rollout = _roll(policy)
         zeros_BT = torch.zeros_like(rollout.logprobs_BT)
         returns_BT = 10.0 * rollout.mask_BT
@@ -345,9 +351,10 @@ def test_the_value_is_not_pulled_further_than_its_clip() -> None:
         assert (policy.value_head.linear.bias.item() != 5.0) is moves
 
 
-def test_losses_are_means_over_the_minibatch_s_tokens() -> None:
+def test_losses_are_means_over_the_minibatch_s_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values 0 against returns 1 cost 0.5 a token, whatever the number and length of the answers."""
-    policy, ppo = _setup(epochs=1, minibatches=1, value_clip=100.0, value_coef=0.1, max_tokens=20)
+    monkeypatch.setattr("holdfast.train.ppo.VALUE_CLIP", 100.0)
+    policy, ppo = _setup(epochs=1, minibatches=1, max_tokens=20)
     rollout = _roll(policy)
     zeros_BT = torch.zeros_like(rollout.logprobs_BT)
     ones_BT = 1.0 * rollout.mask_BT
@@ -358,9 +365,11 @@ def test_losses_are_means_over_the_minibatch_s_tokens() -> None:
     assert measured["loss/policy_avg"] == pytest.approx(-1.0, abs=1e-5)
 
 
-def test_the_critic_learns_its_returns() -> None:
+def test_the_critic_learns_its_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.train.ppo.VALUE_CLIP", 100.0)
+    monkeypatch.setattr("holdfast.train.ppo.VALUE_WEIGHT", 1.0)
     for critic in (False, True):
-        policy, ppo = _setup(not critic, critic=critic, epochs=1, minibatches=1, value_clip=100.0, value_coef=1.0)
+        policy, ppo = _setup(not critic, critic=critic, epochs=1, minibatches=1)
         losses = []
         for _ in range(8):
             rollout = _roll(policy)
@@ -392,7 +401,6 @@ def test_kl_in_the_loss_pulls_the_policy_back_to_the_reference(estimator: str) -
         kl=_kl_config(placement="loss", estimator=estimator),
         advantage="rloo",
         samples_per_prompt=2,
-        whiten=False,
         epochs=8,
         minibatches=1,
     )

@@ -43,7 +43,7 @@ def _tune(
     progress: Progress | None = None,
     **changes: Any,
 ) -> float:
-    config = SFTConfig(**{"epochs": 1, "lr": 1e-2, "warmup_steps": 0, "batch": 2, "max_grad_norm": 1.0, **changes})
+    config = SFTConfig(**{"epochs": 1, "lr": 1e-2, "warmup_steps": 0, "batch": 2, **changes})
     rng = torch.Generator().manual_seed(0)
     return fine_tune(policy, codec, demonstrations, config, max_tokens, rng, progress or Silent())
 

@@ -318,7 +318,7 @@ def test_a_run_waits_for_labels_and_goes_on_as_they_arrive(browser, tmp_path, sq
     runs = tmp_path / "runs"
     settings = {
         **people_at_work.SETTINGS, "preferences__url": sqlite_url, "reward__initial_comparisons": "6",
-        "preferences__per_round": "2", "audit__pairs": "2", "audit__suspicious_pairs": "2", "gate__repeats": "0",
+        "preferences__per_round": "2", "audit__pairs": "2", "audit__more_pairs": "2", "gate__repeats": "0",
         "run__rounds": "2", "run__steps_per_round": "2",
     }  # fmt: skip
     with Run(runs, **settings) as run:
@@ -351,7 +351,7 @@ def test_the_dashboard_lives_and_an_owner_rolls_a_live_run_back(browser, tmp_pat
     runs = tmp_path / "runs"
     settings = {
         "preferences__url": sqlite_url, "run__rounds": "400", "run__steps_per_round": "4",
-        "people__poll_seconds": "0.1", "reward__initial_comparisons": "8", "preferences__per_round": "0",
+        "reward__initial_comparisons": "8", "preferences__per_round": "0",
         "audit__pairs": "0", "refresh__every_rounds": "0",
     }  # fmt: skip
     with Run(runs, **settings):

@@ -61,7 +61,7 @@ class Person:
 
 
 def prepare(tmp_path, url, pairs):
-    run = web_site.make_run(tmp_path / "run", url, **{"people.overlap": "0.1", "people.check_share": "0.0"})
+    run = web_site.make_run(tmp_path / "run", url, **{"people.overlap": "0.1"})
     with PreferenceStore.open(url) as store:
         queue = LabelQueue(store.database, "run", PeopleConfig(overlap=0.1))
         web_site.put(store, queue, web_site.pairs(pairs, "run/r0001-"))

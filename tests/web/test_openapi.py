@@ -85,8 +85,9 @@ def test_the_description_names_every_route_of_the_api(served_site):
     assert json.dumps(description)
 
 
-def test_a_check_item_looks_like_any_other_pair(tmp_path, sqlite_url):
-    settings = {"people.check_share": "0.5", "people.overlap": "0.0"}
+def test_a_check_item_looks_like_any_other_pair(tmp_path, sqlite_url, monkeypatch):
+    monkeypatch.setattr("holdfast.people.queue.CHECK_EVERY", 2)
+    settings = {"people.overlap": "0.0"}
     with web_site.opened(tmp_path / "run", sqlite_url, **settings) as opened:
         first, *others = web_site.pairs(3, "run/r0001-")
         check = replace(first, purpose="check")

@@ -1,7 +1,7 @@
 """The simulated labeller: steady, wrong as often as it is told to be, and fair to both sides."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -22,7 +22,7 @@ def _comparisons(a: str, b: str, count: int) -> list[Comparison]:
     return [Comparison(f"c{i}", "p", Response(a, ORIGIN), Response(b, ORIGIN), 0) for i in range(count)]
 
 
-def _labeller(**settings: float) -> SimulatedLabeller:
+def _labeller(**settings: object) -> SimulatedLabeller:
     return SimulatedLabeller("guests", _judgement, LabellerSettings(**settings))  # type: ignore[arg-type]
 
 
@@ -72,12 +72,15 @@ def test_temperature_blurs_close_calls() -> None:
     assert _close(share, 0.8046, 4000)
 
 
-def test_length_bias_is_paid_per_word() -> None:
+def test_a_taste_is_weighed_against_the_truth() -> None:
+    def per_word(worth: float) -> Callable[[str, str], float]:
+        return lambda prompt, answer: worth * len(answer.split())
+
     # b has 4 more words: at 0.25 each it gains exactly the 1 that a is better by.
     pair = ("1", "0 a a a a")
-    assert _share_a(_labeller(length_bias=0.24), _comparisons(*pair, 50)) == 1.0
-    assert _share_a(_labeller(length_bias=0.26), _comparisons(*pair, 50)) == 0.0
-    assert 0.3 < _share_a(_labeller(length_bias=0.25), _comparisons(*pair, 200)) < 0.7
+    assert _share_a(_labeller(taste=per_word(0.24)), _comparisons(*pair, 50)) == 1.0
+    assert _share_a(_labeller(taste=per_word(0.26)), _comparisons(*pair, 50)) == 0.0
+    assert 0.3 < _share_a(_labeller(taste=per_word(0.25)), _comparisons(*pair, 200)) < 0.7
 
 
 def test_whether_an_answer_ends_is_seen() -> None:

@@ -79,7 +79,7 @@ def drive(job: dict[str, Any]) -> None:
             ByContent(task.labeller),
             every=job["every"],
             guard=GuardConfig(beta_factor=job["beta_factor"]),
-            audit=AuditConfig(pairs=job["pairs"], suspicious_pairs=job["suspicious_pairs"]),
+            audit=AuditConfig(pairs=job["pairs"], more_pairs=job["more_pairs"]),
             seed=job["seed"],
         ).attach(trainer)
     trainer.train(resume_from_checkpoint=job["resume"] or None)

@@ -93,7 +93,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     policy = Policy(lm, fast=config.policy.fast, checkpointing=config.policy.gradient_checkpointing)
     chooser = BestOfN(
         policy, ensemble, ingredients.codec, sampling_of(config),
-        config.reward.aggregation, config.reward.uncertainty_lambda,
+        config.reward.aggregation,
     )  # fmt: skip
     own = read_prompts(args.prompts) if args.prompts else None
     shown = list(own if own is not None else ingredients.task.heldout_prompts)[: args.limit]

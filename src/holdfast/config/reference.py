@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import tomllib
-import typing
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
+
+from pydantic.fields import FieldInfo
 
 from holdfast.config.files import config_toml
-from holdfast.config.schema import Config
+from holdfast.config.section import KINDS, choices_of, settings_of
+from holdfast.config.whole import Config
 
-_KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
 
 _HEAD = """\
 # Settings
@@ -34,16 +34,14 @@ def config_markdown() -> str:
     """The reference page of all settings, docs/reference/config.md."""
     # As TOML writes them, so that a default can be copied from the page into a file.
     defaults = _values_as_written(config_toml(Config(), comments=False))
-    hints = typing.get_type_hints(Config)
     lines = [_HEAD]
-    for section in dataclasses.fields(Config):
-        kind = hints[section.name]
-        lines += [f"## [{section.name}]", "", (kind.__doc__ or "").strip(), ""]
+    for section, part in settings_of(Config).items():
+        kind: Any = part.annotation
+        lines += [f"## [{section}]", "", kind.__doc__, ""]
         lines += ["| setting | default | values | meaning |", "|---|---|---|---|"]
-        for item in dataclasses.fields(kind):
-            name = f"{section.name}.{item.name}"
-            values = _values(typing.get_type_hints(kind)[item.name], item.metadata)
-            lines.append(f"| `{name}` | `{defaults[name]}` | {values} | {_cell(item.metadata['doc'])} |")
+        for name, item in settings_of(kind).items():
+            full = f"{section}.{name}"
+            lines.append(f"| `{full}` | `{defaults[full]}` | {_values(item)} | {_cell(str(item.description))} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -61,20 +59,12 @@ def _values_as_written(toml: str) -> dict[str, str]:
     return written
 
 
-def _values(kind: Any, limits: Mapping[str, Any]) -> str:
+def _values(item: FieldInfo) -> str:
     """What a setting may hold, in words."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Literal:
-        return ", ".join(f"`{choice}`" for choice in args)
-    if origin is dict:
-        return "table"
-    if origin is tuple:
-        return f"list of {_KINDS[args[0]]}s" if args[0] in _KINDS else "list of [first, last] pairs"
-    words = [_KINDS[kind]]
-    for limit, text in (("low", "at least"), ("above", "above"), ("high", "at most")):
-        if limits[limit] is not None:
-            words.append(f"{text} {limits[limit]:g}")
-    return ", ".join(words)
+    if choices := choices_of(item):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    limits = [(name, getattr(limit, name, None)) for limit in item.metadata for name in _LIMITS]
+    return ", ".join([KINDS[item.annotation], *(f"{_LIMITS[name]} {x:g}" for name, x in limits if x is not None)])
 
 
 def _cell(text: str) -> str:

@@ -15,6 +15,9 @@ from typing import Protocol
 from holdfast.control.state import JSON, State, check_kind, read_float, read_int, read_optional_float
 from holdfast.errors import HoldfastError
 
+# Answers over which beta reacts: three steps of 64, slower than a step's noise and faster than a round.
+HORIZON = 192.0
+
 # Ziegler's bound on the relative error of one step.
 ERROR_BOUND = 0.2
 # An overrun past this multiple of the target is corrected with the wider bound.
@@ -113,7 +116,7 @@ class AdaptiveKL:
     once a start that is far too low: the first overshoot is for the hard limit to catch.
     """
 
-    def __init__(self, beta: float, target: float, horizon: float) -> None:
+    def __init__(self, beta: float, target: float, horizon: float = HORIZON) -> None:
         _check_positive("KL penalty beta", beta)
         _check_positive("KL target", target)
         _check_positive("KL horizon", horizon)
@@ -189,7 +192,9 @@ class BudgetKL:
     target = min(ceiling, start + per_1000_labels * labels / 1000)
     """
 
-    def __init__(self, beta: float, start: float, per_1000_labels: float, ceiling: float, horizon: float) -> None:
+    def __init__(
+        self, beta: float, start: float, per_1000_labels: float, ceiling: float, horizon: float = HORIZON
+    ) -> None:
         if not (math.isfinite(per_1000_labels) and per_1000_labels >= 0):
             raise HoldfastError(f"The KL budget per 1000 labels is {per_1000_labels}; set it to 0 or above.")
         if not ceiling >= start:

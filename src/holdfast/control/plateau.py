@@ -9,6 +9,9 @@ from statistics import fmean, variance
 from holdfast.control.state import JSON, State, check_kind, read_list
 from holdfast.errors import HoldfastError
 
+# Steps in each of the two halves that are compared: more than a round's, so that one refresh is no trend.
+WINDOW = 8
+
 
 class Plateau:
     """Compares the last `window` values with the `window` before them.
@@ -23,7 +26,7 @@ class Plateau:
     * window values are never settled.
     """
 
-    def __init__(self, window: int, tolerance: float = 1.0) -> None:
+    def __init__(self, window: int = WINDOW, tolerance: float = 1.0) -> None:
         if window < 2:
             raise HoldfastError(f"The plateau's window is {window}; set it to 2 or more.")
         if not (math.isfinite(tolerance) and tolerance >= 0):

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from holdfast.control.state import JSON, State, check_kind, read_float, read_int
 from holdfast.errors import HoldfastError
 
+# What settling multiplies the policy's rate by, and the share of the first rate below which it never falls, so that the
+# policy can still follow an ensemble that has changed.
+DECAY, FLOOR = 0.7, 0.1
+
 
 class LearningRate:
     """The policy's learning rate: linear warm-up, then a cut each time the policy has settled.
@@ -18,7 +22,7 @@ class LearningRate:
     its reward to a `Plateau` and calls `settle` when that has settled. `slow_down` halves the rate for good.
     """
 
-    def __init__(self, base: float, warmup_steps: int, decay: float = 0.5, floor: float = 0.1) -> None:
+    def __init__(self, base: float, warmup_steps: int, decay: float = DECAY, floor: float = FLOOR) -> None:
         _check_rate(base, warmup_steps)
         if not 0 < decay <= 1:
             raise HoldfastError(f"The learning rate's decay is {decay}; set it above 0 and to 1 at most.")

@@ -35,6 +35,8 @@ from holdfast.errors import HoldfastError
 from holdfast.guard.signal import Direction, Signal, Usual
 from holdfast.statistics import student_tail
 
+# Steps of healthy rounds that a baseline remembers: about seven rounds, so that it follows a policy that improves.
+WINDOW = 40
 RELATIVE_FLOOR = 0.05
 # Fewer values have no spread worth the name.
 LEAST_VALUES = 4
@@ -110,7 +112,7 @@ class Baseline:
     With `of_start` the reference's place is taken by the first batches of a stream, and words say so.
     """
 
-    def __init__(self, signal: Signal, window: int, of_start: bool = False) -> None:
+    def __init__(self, signal: Signal, window: int = WINDOW, of_start: bool = False) -> None:
         self._signal, self._of_start = signal, of_start
         self._reference: list[float] = []
         self._healthy: deque[Reading] = deque(maxlen=window)

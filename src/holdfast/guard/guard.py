@@ -40,7 +40,7 @@ class Guard:
         self, config: GuardConfig, rounds: int, bar: float | None = None, signals: Mapping[str, Signal] = SIGNALS
     ) -> None:
         self._config, self._signals = config, signals
-        self._baselines = {name: Baseline(signal, config.window) for name, signal in signals.items()}
+        self._baselines = {name: Baseline(signal) for name, signal in signals.items()}
         self._rounds = rounds
         self._test = AlarmTest(config.false_alarm, rounds, bar)
         self._known = NOTHING_KNOWN
@@ -89,7 +89,7 @@ class Guard:
         """How unusual the round's steps are so far."""
         deviations = {name: self._baselines[name].compare(readings) for name, readings in self._readings.items()}
         told = {name: deviation for name, deviation in deviations.items() if deviation is not None}
-        return suspicion_of(self._signals, told, self._config.suspicion)
+        return suspicion_of(self._signals, told)
 
     def judge(self, pairs: Sequence[AuditPair], labels_left: int | None, ensemble: int) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.

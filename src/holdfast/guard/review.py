@@ -25,16 +25,13 @@ from holdfast.guard.audit import AuditPair, side_of
 from holdfast.guard.auditor import Opponent, RoundAuditor
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
-from holdfast.guard.ladder import Action, Ladder
+from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder
+from holdfast.guard.plan import AuditPlan
 from holdfast.guard.verdict import Verdict, people_say
 from holdfast.randomness import generator
 
 # Against the reference, against the last good policy, and pointed ones.
 KINDS = 3
-# Before a run ends with an earlier policy: for each pair that a last round asks about against that one, so many more.
-# A lead of one standard error is often chance; in three times as many pairs it seldom is, and a policy that is truly
-# worse still loses.
-CONFIRMING = 2
 
 
 @dataclass(frozen=True)
@@ -158,7 +155,7 @@ class Review(Generic[Player]):
         match action.rung:
             case "tighten":
                 times = action.times
-                return host.tighten(self.config.beta_factor**times, self.config.budget_factor**times)
+                return host.tighten(self.config.beta_factor**times, BUDGET_FACTOR**times)
             case "slow_down":
                 return host.slow_down(action.times)
             case "label_more":
@@ -200,7 +197,7 @@ class Review(Generic[Player]):
         unclear = verdict.level == "watch" or (verdict.level == "healthy" and self.guard.evidence().value > 1.0)
         if unclear or host.last:
             # Something is amiss and people have not said what to make of it, or a choice is to be made: as many again.
-            buy(self.audits.suspicious_pairs, decisive, *([pointed] if unclear else []))
+            buy(AuditPlan(self.audits).unclear, decisive, *([pointed] if unclear else []))
             verdict = self._verdict(pairs)
         return verdict, pairs
 
@@ -213,9 +210,9 @@ class Review(Generic[Player]):
         back, again, opponent = self.prefers_anchor(pairs), list[AuditPair](), self._last_good(host)
         if back and self.acts:
             # By the plan and not by what was answered: a late answer must not change what a round done again asks.
-            count = CONFIRMING * (max(self.audits.pairs, self.audits.suspicious_pairs) + self.audits.suspicious_pairs)
+            count = AuditPlan(self.audits).confirming
             # Numbered after all that a round may ask about.
-            already, rng = KINDS * most_pairs(self.audits), generator(self.seed, "choice", host.round)
+            already, rng = KINDS * AuditPlan(self.audits).most, generator(self.seed, "choice", host.round)
             wanted = [(opponent, count)]
             again = self.auditor.buy(host.round, already, wanted, host.policy, host.voices, rng)
         everything = [*pairs, *again]
@@ -235,11 +232,11 @@ class Review(Generic[Player]):
         may last for the rest of the run, so it takes no more than the round's share of the labels that are left when
         those for the first pairs of the rounds to come are set aside.
         """
-        base, many, to_come = self.audits.pairs, self.audits.suspicious_pairs, self.guard.rounds_to_come
-        further = max(0, many - base) if suspicious else 0
+        base, plan, to_come = self.audits.pairs, AuditPlan(self.audits), self.guard.rounds_to_come
+        further = plan.suspicious - base if suspicious else 0
         if self.guard.has_claimed(self.ensemble):
             share = (self.auditor.left - KINDS * base * to_come) // (2 * (to_come + 1))
-            further = max(further, min(2 * many - base, share))
+            further = max(further, min(plan.unseen - base, share))
         return further
 
     def _verdict(self, pairs: Sequence[AuditPair]) -> Verdict:
@@ -249,7 +246,7 @@ class Review(Generic[Player]):
         """Whether the signals, or the first pairs themselves, are a reason to ask further."""
         rates = [win_rate(pairs, against) for against in (opponent.against, "pointed")]
         lost = any(rate is not None and rate < 0.5 for rate in rates)
-        return lost or self.guard.suspicion().p < self.config.suspicion
+        return lost or self.guard.suspicion().suspicious
 
     def is_good(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
         """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one.
@@ -310,11 +307,6 @@ class Review(Generic[Player]):
         self.audit_asked = str(state["audit_asked"])
         self.auditor.spent = int(state["audit_labels"])
         self.stopped = bool(state["stopped"])
-
-
-def most_pairs(audits: AuditConfig) -> int:
-    """The most pairs of a kind that a round asks about: the first ones, further ones, and more where it is unclear."""
-    return max(audits.pairs, 2 * audits.suspicious_pairs) + audits.suspicious_pairs
 
 
 def win_rate(pairs: Sequence[AuditPair], against: str) -> float | None:

@@ -33,6 +33,10 @@ class Telling:
         }
 
 
+# Combined p-value of the signals below which a round is suspicious and buys more audit labels.
+LEVEL = 0.01
+
+
 @dataclass(frozen=True)
 class Suspicion:
     """A round's combined p-value, and if it is below `level`, the signals without which it would not be."""
@@ -54,7 +58,7 @@ class Suspicion:
         return list(first_of.values())[:most]
 
 
-def suspicion_of(signals: Mapping[str, Signal], deviations: Mapping[str, Deviation], level: float) -> Suspicion:
+def suspicion_of(signals: Mapping[str, Signal], deviations: Mapping[str, Deviation], level: float = LEVEL) -> Suspicion:
     """Combine a round's deviations. With no signal to speak of p is 1."""
     ordered = sorted(deviations.items(), key=lambda item: (item[1].p, item[0]))
     p_values = [deviation.p for _, deviation in ordered]

@@ -23,7 +23,7 @@ from holdfast.track.progress import Silent
 from holdfast.worlds.protocol import Task
 
 # How members' scores become a reward, which no member's training knows of.
-AFTERWARDS = ("aggregation", "uncertainty_lambda", "shaping", "length_penalty", "unfinished_penalty")
+AFTERWARDS = ("aggregation", "shaping", "unfinished_penalty")
 DONE = "beginning.json"
 # What a trial takes over: labels, the event that tells of the ensemble, and the ensemble.
 KEPT = ("run.db", "events.jsonl", "rewards")

@@ -29,8 +29,8 @@ QUICK = (
     "policy.hidden=16", "policy.layers=1", "policy.heads=2", "policy.feed_forward=32", "policy.context=96",
     "policy.micro_batch_tokens=512", "sft.epochs=1", "sft.lr=0.02", "sft.warmup_steps=2", "sft.batch=8",
     "rollout.max_new_tokens=12", "reward.members=2", "reward.initial_comparisons=24", "reward.holdout=0.2",
-    "reward.epochs=1", "reward.standardise_samples=16", "refresh.epochs=1", "preferences.per_round=8", "ppo.batch=8",
-    "audit.pairs=4", "audit.suspicious_pairs=8", "audit.budget=60", "guard.baseline_batches=4",
+    "reward.epochs=1", "reward.standardise_samples=16", "preferences.per_round=8", "ppo.batch=8",
+    "audit.pairs=4", "audit.more_pairs=8", "audit.budget=60", "guard.baseline_batches=4",
 )  # fmt: skip
 
 

@@ -50,13 +50,18 @@ def accumulate(
     return results
 
 
-def clip_and_step(optimiser: torch.optim.Optimizer, max_norm: float, error: Exception) -> float:
+# Gradients of more than this norm are clipped to it, in every kind of training, as is usual for transformers: an odd
+# batch then moves the weights no further than any other.
+GRADIENT_CLIP = 1.0
+
+
+def clip_and_step(optimiser: torch.optim.Optimizer, error: Exception) -> float:
     """One step of the optimiser along the clipped gradient; returns the norm that the gradient had.
 
     A bad number may not reach the weights: it is looked for before the optimiser moves, and `error` is raised.
     """
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    norm = plain(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
+    norm = plain(torch.nn.utils.clip_grad_norm_(parameters, GRADIENT_CLIP))
     finite = all_finite([norm])
     if finite:
         optimiser.step()

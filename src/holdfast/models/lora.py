@@ -22,7 +22,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from torch import nn
 
-from holdfast.config.policy import PolicyConfig
+from holdfast.config.schema import PolicyConfig
 from holdfast.errors import HoldfastError, first_line
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 
 from holdfast.errors import HoldfastError
 
+# Further tries of a question that failed: with the waits between them a server has 3.5 seconds to come back.
+RETRIES = 3
 FIRST_WAIT_SECONDS = 0.5
 
 

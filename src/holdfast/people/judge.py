@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from holdfast.config.schema import JudgeConfig
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.prompt import Prompt
-from holdfast.parallel.endpoint import attempts, json_headers
+from holdfast.parallel.endpoint import RETRIES, attempts, json_headers
 from holdfast.preferences.comparison import Choice, Comparison, Label
 
 INSTRUCTIONS = "The better answer is more helpful, correct, and no longer than it needs to be."
@@ -84,7 +84,7 @@ class JudgeLabeller:
     def _ask(self, item: Comparison) -> Choice:
         """One question, tried again where it fails."""
         question = self._question(item)
-        for last in attempts(self._config.retries, self._sleep):
+        for last in attempts(RETRIES, self._sleep):
             try:
                 return verdict_of(self._complete(question))
             except HoldfastError:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from sqlalchemy import insert, select
 
-from holdfast.config.schema import Config
+from holdfast.config import Config
 from holdfast.data.formats import read_preferences
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.batches import asked_for
@@ -29,6 +29,12 @@ from holdfast.preferences.store import PreferenceStore
 Mode = Literal["people", "judge", "people+judge"]
 MODES: tuple[Mode, ...] = ("people", "judge", "people+judge")
 JUDGED_AT_ONCE = 32
+# How often a waiting run looks for answers.
+POLL_SECONDS = 1.0
+# Share of a batch that has to be answered to go on after people.timeout_minutes: the rest can be missed, more cannot.
+ENOUGH_ANSWERED = 0.8
+# Share of people's comparisons that the judge answers too, to be measured and not used.
+SECOND_SHARE = 0.1
 
 
 class TeamLabeller:
@@ -38,7 +44,7 @@ class TeamLabeller:
         self.name: str = mode
         self._people = config.people
         self._share = {"people": 0.0, "judge": 1.0, "people+judge": config.judge.share}[mode]
-        self._second = config.judge.second if mode == "people+judge" else 0.0
+        self._second = SECOND_SHARE if mode == "people+judge" else 0.0
         self._only_judge = mode == "judge"
         self._judge = None if mode == "people" else JudgeLabeller(config.judge)
         self._store: PreferenceStore | None = None
@@ -162,18 +168,18 @@ class TeamLabeller:
                 reason = self._time_is_up(answered, len(ids))
                 break
             self._stop_if_asked()
-            self._sleep(self._people.poll_seconds)
+            self._sleep(POLL_SECONDS)
         self._hold(words, 1, 1)
         self._queue.close(batch)
         self._event("waited", purpose=purpose, comparisons=len(ids), answered=answered, reason=reason, batch=batch)
 
     def _time_is_up(self, answered: int, asked: int) -> str:
         minutes = f"{self._people.timeout_minutes:g} minutes"
-        if answered < self._people.minimum * asked:
+        if answered < ENOUGH_ANSWERED * asked:
             self._hold("", 1, 1)
             raise HoldfastError(
-                f"After {minutes} people have answered {answered} of {asked} comparisons, fewer than people.minimum; "
-                "have more answered with `holdfast serve`, then resume the run, or lower people.minimum."
+                f"After {minutes} people have answered {answered} of {asked} comparisons, fewer than "
+                f"{ENOUGH_ANSWERED:.0%}; have more answered with `holdfast serve`, then resume the run."
             )
         return f"{minutes} were over"
 

@@ -30,7 +30,10 @@ AGREEMENT = 0.03
 CHECKS_RIGHT = 0.8
 QUICK_SHARE = 0.5
 TESTS = 6
-# Fewer than these and a test says nothing.
+# Probability that any one honest labeller is found unreliable by chance, over all tests.
+LEVEL = 0.01
+# Fewer than these and a test says nothing: of all answers, of those that others gave too, of check items.
+FEWEST_ANSWERS = 30
 FEWEST_SHARED = 12
 FEWEST_CHECKS = 6
 # Nobody answers faster than this, nor skims more than this: about 10,000 words a minute.
@@ -118,7 +121,7 @@ class TeamQuality:
         return tuple(labeller for labeller in self.labellers if not labeller.reliable)
 
 
-def team_quality(opinions: Iterable[GivenAnswer], fewest: int = 30, level: float = 0.01) -> TeamQuality:
+def team_quality(opinions: Iterable[GivenAnswer], fewest: int = FEWEST_ANSWERS, level: float = LEVEL) -> TeamQuality:
     """Every labeller beside the others; nothing is found of one with fewer than `fewest` answers."""
     everything = sorted(opinions, key=lambda one: one.order)
     by_labeller: dict[str, list[GivenAnswer]] = {}

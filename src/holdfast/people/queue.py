@@ -31,6 +31,12 @@ from holdfast.preferences.schema import comparisons
 from holdfast.preferences.store import insert_labels, withdraw_label
 
 Said = Literal["left", "right", "tie", "both_bad", "skip"]
+# A pair is kept for one person so long, which is enough to read two long answers, then another may get it.
+LEASE_MINUTES = 10.0
+# So many people have to skip a comparison before it is left out: one may just not know the subject.
+SKIPS = 2
+# One pair in so many that a person sees is a check item, as long as there are any: few enough to cost little.
+CHECK_EVERY = 20
 LONGEST_NOTE = 2000
 LONGEST_KEY = 64
 
@@ -146,7 +152,7 @@ class LabelQueue:
             row = held or self._check_due(connection, labeller) or self._free(connection, labeller, now)
             if row is None:
                 return None
-            lease, until = secrets.token_urlsafe(24), now + 60.0 * self._config.lease_minutes
+            lease, until = secrets.token_urlsafe(24), now + 60.0 * LEASE_MINUTES
             swapped = bool(secrets.randbelow(2)) if row.swapped is None or row.holder != labeller else row.swapped
             if held is not None:
                 lease = held.lease
@@ -222,7 +228,7 @@ class LabelQueue:
             connection.execute(update(submissions).where(submissions.c.seq == last.seq).values(undone_at=now))
             if last.answer != "skip" and last.purpose != "check":
                 withdraw_label(connection, last.comparison_id, labeller)
-            lease, until = secrets.token_urlsafe(24), now + 60.0 * self._config.lease_minutes
+            lease, until = secrets.token_urlsafe(24), now + 60.0 * LEASE_MINUTES
             again = {
                 "state": "leased", "holder": labeller, "lease": lease, "swapped": last.swapped, "leased_at": now,
                 "expires_at": until,
@@ -296,10 +302,8 @@ class LabelQueue:
 
     def _check_due(self, connection: Connection, labeller: str) -> Any:
         """A check item, every so many answers, that this person has not had."""
-        if not self._config.check_share:
-            return None
         mine = and_(submissions.c.labeller == labeller, submissions.c.run == self.run)
-        every = max(2, round(1.0 / self._config.check_share))
+        every = CHECK_EVERY
         last = connection.execute(
             select(submissions.c.purpose).where(mine).order_by(submissions.c.seq.desc()).limit(every - 1)
         ).scalars()
@@ -328,7 +332,7 @@ class LabelQueue:
             connection.execute(slot.values(state="done"))
             return
         connection.execute(slot.values(FREE))
-        enough = min(self._config.skips, able_people(connection))
+        enough = min(SKIPS, able_people(connection))
         if connection.execute(select(standing_skips(row.comparison_id))).scalar_one() >= enough:
             left = update(queue).where(queue.c.comparison_id == row.comparison_id, queue.c.state == "open")
             connection.execute(left.values(state="dropped"))

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, func, insert, select
 
-from holdfast.config.schema import QualityConfig
 from holdfast.people.quality import GivenAnswer, TeamQuality, team_quality
 from holdfast.preferences.database import Database
 from holdfast.preferences.people_schema import checks, opinions, submissions, weights
@@ -20,28 +19,33 @@ from holdfast.preferences.records import watermark
 from holdfast.preferences.schema import WITHDRAWN, comparisons, labels, responses
 from holdfast.preferences.store import PreferenceStore
 
+Unreliable = Literal["keep", "weigh", "leave_out"]
+
 # The newest answers tell how people work now, and are enough for every test.
 MOST_ANSWERS = 20_000
+# What a label of an unreliable person counts for people.unreliable = weigh: less than half, so that one honest second
+# opinion outweighs it, and not nothing.
+UNRELIABLE_WEIGHT = 0.3
 
 
-def read_quality(database: Database, run: str, config: QualityConfig) -> TeamQuality:
+def read_quality(database: Database, run: str) -> TeamQuality:
     """What a run's labels, check items and second opinions say about the people who gave them."""
     with database.read() as connection:
         answers = [*_labels(connection, run), *_checks(connection, run), *_opinions(connection, run)]
-    return team_quality(answers, config.fewest, config.level)
+    return team_quality(answers)
 
 
 class LabellerWeights:
     """Keeps the weights of a store's labellers in step with what is known of them."""
 
-    def __init__(self, store: PreferenceStore, run: str, config: QualityConfig) -> None:
-        self._store, self._run, self._config = store, run, config
+    def __init__(self, store: PreferenceStore, run: str, unreliable: Unreliable) -> None:
+        self._store, self._run = store, run
+        self._factor = {"keep": 1.0, "weigh": UNRELIABLE_WEIGHT, "leave_out": 0.0}[unreliable]
 
     def update(self) -> list[dict[str, Any]]:
         """Look again, and set the weights of the store; what has changed, for an event."""
-        quality = read_quality(self._store.database, self._run, self._config)
-        factor = {"keep": 1.0, "weigh": self._config.weight, "leave_out": 0.0}[self._config.unreliable]
-        now = {labeller.name: (factor, list(labeller.findings)) for labeller in quality.unreliable}
+        quality = read_quality(self._store.database, self._run)
+        now = {labeller.name: (self._factor, list(labeller.findings)) for labeller in quality.unreliable}
         before = self._stored()
         changed = [
             {"labeller": name, "weight": weight, "reasons": reasons}

@@ -34,6 +34,9 @@ from holdfast.rollout.sampler import Rollout
 Answering = TypeVar("Answering")
 Sample = Callable[[Answering, list[list[int]], torch.Generator], Rollout]
 
+# Candidate pairs that are sampled for each one labelled, where the choice is by disagreement.
+CANDIDATES = 2
+
 
 class Claimant(Protocol):
     """Whoever claims which of two answers people prefer: the reward ensemble, or anything that scores answers."""
@@ -115,7 +118,7 @@ class Collector:
         count = math.ceil(more * self.config.per_round)
         # One member alone cannot disagree: then there are only more of them.
         choosy = self.config.selection == "disagreement" or (more > 1.0 and len(self.ensemble.members) > 1)
-        rows = self.cursor.take(count * (self.config.candidates if choosy else 1))
+        rows = self.cursor.take(count * (CANDIDATES if choosy else 1))
         candidates = self._candidates(round, rows, policy, sample, self.rng)
         if choosy:
             chosen = select_disagreement(self.ensemble.margins([self._pair(c) for c in candidates]), count)
@@ -150,7 +153,7 @@ class Collector:
         if self.labeller is None or count == 0:
             return 0
         rng = generator(self.seed, "adversarial", round)
-        rows = torch.randint(len(self.prompts), (count * self.config.candidates,), generator=rng).tolist()
+        rows = torch.randint(len(self.prompts), (count * CANDIDATES,), generator=rng).tolist()
         prompts = [self.codec.encode_prompt(self.prompts[i]) for i in rows]
         sides = sample(hacked, prompts, rng), sample(good, prompts, rng)
         versions = f"round-{round:04d}", good_version

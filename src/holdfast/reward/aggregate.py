@@ -12,8 +12,12 @@ from torch import Tensor
 
 Aggregation = Literal["mean", "median", "worst", "uncertainty", "agreement"]
 
+# Weight of the members' variance. On standardised scores it takes off a tenth of a reference deviation where members
+# differ by one.
+UNCERTAINTY_LAMBDA = 0.1
 
-def aggregate(scores_KB: Tensor, kind: Aggregation, uncertainty_lambda: float = 0.1) -> Tensor:
+
+def aggregate(scores_KB: Tensor, kind: Aggregation, uncertainty_lambda: float = UNCERTAINTY_LAMBDA) -> Tensor:
     """One reward per answer.
 
     mean         1/K sum_k r_k

@@ -39,7 +39,6 @@ from dataclasses import dataclass
 import torch
 
 from holdfast.algorithms.calibration import brier, ece
-from holdfast.config.schema import GateConfig
 from holdfast.reward.evidence import (
     AccuracyChange,
     Check,
@@ -54,6 +53,13 @@ from holdfast.reward.evidence import (
 from holdfast.reward.labelcheck import FEWEST_FRESH, NONE, check_labels
 from holdfast.reward.repeats import Repeats
 from holdfast.statistics import normal_quantile
+
+# Accuracy that may be lost on held-out labels of an earlier policy generation. Less cannot be told from chance on the
+# few hundred labels that there are.
+TOLERANCE = 0.05
+
+# Error level of the gate's tests together: a good version that is refused costs a round, so it is not 1%.
+LEVEL = 0.1
 
 # Shares of the error level.
 FOR_LABELS, FOR_EARLIER, FOR_EACH, FOR_BRIER, FOR_ECE = 0.5, 0.15, 0.1, 0.05, 0.05
@@ -96,16 +102,16 @@ class Quality:
     earlier: Figures | None = None
 
 
-def decision_on(opinions: Sequence[Stance], config: GateConfig, repeats: Repeats = NONE) -> Decision:
+def decision_on(opinions: Sequence[Stance], repeats: Repeats = NONE) -> Decision:
     """Accept the candidate or not."""
     fresh, earlier = [j for j in opinions if j.fresh], [j for j in opinions if not j.fresh]
-    labels = check_labels(fresh, earlier, FOR_LABELS * config.level, repeats)
+    labels = check_labels(fresh, earlier, FOR_LABELS * LEVEL, repeats)
     checks = [
         *labels,
-        _no_loss("earlier", accuracy_change(earlier), "all earlier generations", FOR_EARLIER * config.level, config),
-        *_each_generation(earlier, config),
-        _newest(fresh, max(0.0, labels[0].value), config),
-        *_calibration(opinions, config),
+        _no_loss("earlier", accuracy_change(earlier), "all earlier generations", FOR_EARLIER * LEVEL),
+        *_each_generation(earlier),
+        _newest(fresh, max(0.0, labels[0].value)),
+        *_calibration(opinions),
     ]
     # Agreement is weighed against the gain on the newest labels; it refuses nothing by itself.
     failed = [check for check in checks if not check.passed and check is not labels[0]]
@@ -137,15 +143,15 @@ def pooled(opinions: Sequence[Stance], enough: int = ENOUGH) -> list[list[Stance
     return groups
 
 
-def _no_loss(name: str, change: AccuracyChange, where: str, level: float, config: GateConfig) -> Check:
+def _no_loss(name: str, change: AccuracyChange, where: str, level: float) -> Check:
     """Passed unless shown worse, and also then if shown to be within the tolerance."""
-    most = change.loss + normal_quantile(config.level) * change.error
-    passed = change.worse >= level or most <= config.tolerance
+    most = change.loss + normal_quantile(LEVEL) * change.error
+    passed = change.worse >= level or most <= TOLERANCE
     words = f"{-change.loss:+.1%} accuracy on {where} ({change.pairs} labels)"
-    return Check(name, passed, change.loss, config.tolerance, words)
+    return Check(name, passed, change.loss, TOLERANCE, words)
 
 
-def _each_generation(earlier: Sequence[Stance], config: GateConfig) -> list[Check]:
+def _each_generation(earlier: Sequence[Stance]) -> list[Check]:
     groups = pooled([j for j in earlier if j.new is not None and j.share != 0.5])
     if len(groups) < 2:
         return []
@@ -153,19 +159,19 @@ def _each_generation(earlier: Sequence[Stance], config: GateConfig) -> list[Chec
     for group in groups:
         first, last = group[0].round, max(j.round for j in group)
         where = f"labels of round {first}" if first == last else f"labels of rounds {first} to {last}"
-        level = FOR_EACH * config.level / len(groups)
-        checks.append(_no_loss(f"earlier/round-{first:04d}", accuracy_change(group), where, level, config))
+        level = FOR_EACH * LEVEL / len(groups)
+        checks.append(_no_loss(f"earlier/round-{first:04d}", accuracy_change(group), where, level))
     return checks
 
 
-def _newest(fresh: Sequence[Stance], doubt: float, config: GateConfig) -> Check:
+def _newest(fresh: Sequence[Stance], doubt: float) -> Check:
     """The gain on the newest labels against the doubt about them, in standard errors."""
-    limit = -SHORT * normal_quantile(config.level)
+    limit = -SHORT * normal_quantile(LEVEL)
     change, gain_and_error = accuracy_change(fresh), gain(fresh)
     if gain_and_error is None or change.pairs < FEWEST_FRESH:
         return Check("newest", True, 0.0, limit, f"too few new labels ({change.pairs}) to compare the versions on")
     gained = gain_and_error[0] / gain_and_error[1]
-    passed = gained - doubt >= limit or gained >= normal_quantile(BEYOND_DOUBT * config.level)
+    passed = gained - doubt >= limit or gained >= normal_quantile(BEYOND_DOUBT * LEVEL)
     words = (
         f"{-change.loss:+.1%} accuracy on the newest labels ({change.pairs}), a gain of {gained:+.1f} standard errors "
         f"against {doubt:.1f} of doubt that they are as good as earlier ones"
@@ -173,17 +179,17 @@ def _newest(fresh: Sequence[Stance], doubt: float, config: GateConfig) -> Check:
     return Check("newest", passed, gained - doubt, limit, words)
 
 
-def _calibration(opinions: Sequence[Stance], config: GateConfig) -> list[Check]:
+def _calibration(opinions: Sequence[Stance]) -> list[Check]:
     old_P, new_P, share_P = columns(opinions)
     if len(share_P) < 2:
         return []
     # How much worse the candidate's claims are, label by label.
     rise, error = mean_and_error((new_P - share_P).square() - (old_P - share_P).square())
-    shown = rise > normal_quantile(FOR_BRIER * config.level) * error
-    within = rise + normal_quantile(config.level) * error <= BRIER_TOLERANCE
+    shown = rise > normal_quantile(FOR_BRIER * LEVEL) * error
+    within = rise + normal_quantile(LEVEL) * error <= BRIER_TOLERANCE
     place_RP = resamples(len(share_P))
     rise_R = ece_resampled(new_P, share_P, place_RP) - ece_resampled(old_P, share_P, place_RP)
-    levels = torch.tensor([FOR_ECE * config.level, 1.0 - config.level], dtype=torch.float64)
+    levels = torch.tensor([FOR_ECE * LEVEL, 1.0 - LEVEL], dtype=torch.float64)
     low, high = rise_R.quantile(levels).tolist()
     before, after = ece(old_P, share_P), ece(new_P, share_P)
     return [
@@ -192,7 +198,7 @@ def _calibration(opinions: Sequence[Stance], config: GateConfig) -> list[Check]:
             f"Brier score from {brier(old_P, share_P):.3f} to {brier(new_P, share_P):.3f}",
         ),
         Check(
-            "calibration/ece", low <= 0 or high <= config.tolerance, after - before, config.tolerance,
+            "calibration/ece", low <= 0 or high <= TOLERANCE, after - before, TOLERANCE,
             f"calibration error from {before:.3f} to {after:.3f}",
         ),
     ]  # fmt: skip

@@ -34,6 +34,9 @@ from holdfast.track.progress import Progress, Silent
 # longer to measure because the run is long.
 MOST_HELD_OUT = 4000
 
+# Passes over what a refresh learns from. More would fit the new labels at the cost of the old.
+EPOCHS = 1
+
 # Earlier labels on which a candidate is compared with the version in use, evenly over the rounds: a loss of 3 points is
 # then two standard errors.
 MOST_EARLIER = 500
@@ -166,11 +169,11 @@ class Refresher:
         before = self.ensemble.keep()
         questions = self._questions(material) if self.gate.use else []
         old = log_odds(self.ensemble, questions)
-        settings = FitSettings(self.config.epochs, self.config.lr, self.config.warmup_steps)
+        settings = FitSettings(EPOCHS, self.config.lr, self.config.warmup_steps)
         fit = self._train(material, settings, streams["refresh"], Silent(), round)
         evidence = opinions(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
         repeats = self.repeats(round)
-        decision = decision_on(evidence, self.gate, repeats) if self.gate.use else Decision(True, "the gate is off")
+        decision = decision_on(evidence, repeats) if self.gate.use else Decision(True, "the gate is off")
         self.versions.save(self.ensemble, refused=not decision.accept)
         outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
         was, now = quality(evidence)
@@ -324,7 +327,7 @@ class Refresher:
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
         its = [replace(q, unseen=q.unseen and q.member == member) for q in questions]
         evidence = opinions(its, old, log_odds(self.ensemble, [q for q in its if q.unseen]))
-        accept = decision_on(evidence, self.gate, repeats).accept
+        accept = decision_on(evidence, repeats).accept
         self.versions.save(self.ensemble, refused=not accept)
         return member if accept else None
 

@@ -55,20 +55,19 @@ class RewardSource:
         return self.ensemble.scores(rollout.prompts, rollout.responses)
 
     def reward(self, rollout: Rollout, rng: torch.Generator) -> Scored:
-        """The aggregate, bounded against a reference answer if so configured, less length and no-ending penalties."""
+        """The aggregate, bounded against a reference answer if so configured, less the penalty for not ending."""
         members_KB, features_BD, probe_B = self.ensemble.judge_with_probe(rollout.prompts, rollout.responses)
         scores_B = self._aggregate(members_KB)
         rewards_B = scores_B
         if self.config.shaping == "sigmoid":
             answers = self.reference_answers(rollout.prompts, rng)
             rewards_B = bounded(scores_B, self._aggregate(self.score(answers)))
-        lengths_B = torch.tensor(rollout.lengths, dtype=torch.float32)
         unfinished_B = 1.0 - torch.tensor(rollout.finished, dtype=torch.float32)
-        penalty_B = self.config.length_penalty * lengths_B + self.config.unfinished_penalty * unfinished_B
+        penalty_B = self.config.unfinished_penalty * unfinished_B
         return Scored(
             members_KB, scores_B, rewards_B - penalty_B, features_BD, probe_B, self.ensemble.version,
             self.ensemble.labels,
         )  # fmt: skip
 
     def _aggregate(self, members_KB: Tensor) -> Tensor:
-        return aggregate(members_KB, self.config.aggregation, self.config.uncertainty_lambda)
+        return aggregate(members_KB, self.config.aggregation)

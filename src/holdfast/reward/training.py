@@ -165,6 +165,9 @@ def unseen_by(key: str, members: int, kind: str) -> int | None:
     return fold if fold < members else None
 
 
+# Weight of the squared sum of a pair's scores: labels say nothing about where scores lie, and this keeps them near 0.
+CENTRING = 0.01
+
 BAD_GRADIENT = "Training a reward model met a gradient that is not a number; lower its lr."
 
 
@@ -191,7 +194,7 @@ def _fit_member(
             for group in optimiser.param_groups:
                 group["lr"] = schedule.at(update)
             loss, accuracy = _accumulate(ensemble, member, batch, config)
-            clip_and_step(optimiser, config.max_grad_norm, MetByAll(BAD_GRADIENT))
+            clip_and_step(optimiser, MetByAll(BAD_GRADIENT))
             losses.append(loss)
             accuracies.append(accuracy)
             update += 1
@@ -223,13 +226,13 @@ def _accumulate(
             scores_2P = scores_2P + added_2P.to(scores_2P)
         a_P, b_P = scores_2P.chunk(2)
         share_P = torch.tensor([p.share_a for p in pairs], device=device)
-        # The margin is for the preferred side to clear, whichever it is; a tie has none.
-        margin_P = config.margin * torch.sign(share_P - 0.5)
         part = len(pairs) / len(batch)
         # Where every label counts whole, as nearly always, there is nothing to multiply.
         whole = all(p.weight == 1.0 for p in pairs)
         weight_P = None if whole else torch.tensor([p.weight for p in pairs], device=device)
-        loss = part * bradley_terry_loss(a_P, b_P, margin_P, config.label_smoothing, config.centring, share_P, weight_P)
+        loss = part * bradley_terry_loss(
+            a_P, b_P, label_smoothing=config.label_smoothing, centring=CENTRING, share_P=share_P, weight_P=weight_P
+        )
         better_P, worse_P = torch.where(share_P >= 0.5, a_P, b_P), torch.where(share_P >= 0.5, b_P, a_P)
         accuracy = part * float(pair_accuracy(better_P.detach(), worse_P.detach()))
         return loss, (float(loss.detach()), accuracy)

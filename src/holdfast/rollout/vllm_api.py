@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.config.vllm import VLLMConfig
+from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError, first_line
-from holdfast.parallel.endpoint import attempts, json_headers
+from holdfast.parallel.endpoint import RETRIES, attempts, json_headers
 from holdfast.rollout.sampler import Sampling
 
 # Statuses that may be others a little later.
@@ -124,7 +124,7 @@ class VLLMServer:
 
     def _forget_prompts(self) -> None:
         """What is kept of prompts was computed with the weights before."""
-        for _ in attempts(self._config.retries, self._sleep):
+        for _ in attempts(RETRIES, self._sleep):
             status, reply = self._tried("POST", "/reset_prefix_cache", {})
             if status != 200:
                 raise self._refused("/reset_prefix_cache", status, reply)
@@ -143,7 +143,7 @@ class VLLMServer:
     def _tried(self, method: str, path: str, body: object = None, seconds: float | None = None) -> tuple[int, Any]:
         """The last of several tries: the status and the JSON that came with it."""
         seconds = seconds or self._config.timeout_seconds
-        for last in attempts(self._config.retries, self._sleep):
+        for last in attempts(RETRIES, self._sleep):
             try:
                 status, reply = self._once(method, path, body, seconds)
                 if status not in PASSING or last:

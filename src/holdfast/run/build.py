@@ -28,7 +28,8 @@ from holdfast.guard.auditor import RoundAuditor
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
-from holdfast.guard.review import Review, most_pairs
+from holdfast.guard.plan import AuditPlan
+from holdfast.guard.review import Review
 from holdfast.models.codec import Codec
 from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
@@ -143,11 +144,11 @@ def connect_people(
     """Where people or a judge answer: give them the store; returns how to look at the quality of what they say."""
     if not isinstance(labeller, TeamLabeller):
         return lambda: None
-    weights = LabellerWeights(store, run.key, config.quality)
+    weights = LabellerWeights(store, run.key, config.people.unreliable)
 
     def look() -> None:
         if changed := weights.update():
-            journal.event("label_quality", changed=changed, unreliable=config.quality.unreliable)
+            journal.event("label_quality", changed=changed, unreliable=config.people.unreliable)
 
     labeller.connect(store, run.key, journal.progress.hold, stop_requested, journal.event)
     return look
@@ -208,8 +209,8 @@ def controller_of(config: Config) -> KLController:
     if kl.controller == "fixed":
         return FixedKL(kl.beta)
     if kl.controller == "adaptive":
-        return AdaptiveKL(kl.beta, kl.target, kl.horizon)
-    return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling, kl.horizon)
+        return AdaptiveKL(kl.beta, kl.target)
+    return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling)
 
 
 def build_parts(
@@ -244,7 +245,7 @@ def build_parts(
 def build_review(config: Config, collector: Collector) -> Review[Policy]:
     """The guard with its collaborators."""
     rounds, audits = config.run.rounds, config.audit
-    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, most_pairs(audits))
+    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, AuditPlan(audits).most)
     return Review(
         config=config.guard,
         audits=audits,
@@ -269,8 +270,8 @@ def build_loop(
     prompt_ids = [ingredients.codec.encode_prompt(p) for p in prompts]
     reward = RewardSource(models.ensemble, config.reward, partial(parts.answers.sample, models.reference), config.flaw)
     controller, ledger, orders = controller_of(config), KLLedger(), Orders()
-    learning_rate = LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps, config.ppo.lr_decay, config.ppo.lr_floor)
-    plateau = Plateau(config.ppo.plateau_window, config.ppo.plateau_tolerance)
+    learning_rate = LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps)
+    plateau = Plateau()
     mean = PolicyMean(config.run.rounds, config.run.average)
     cursor = Cursor(len(prompts), config.run.seed, "prompts")
     shown = list(ingredients.task.heldout_prompts[: config.track.samples])
@@ -320,7 +321,6 @@ def build_loop(
         journal=journal,
         showcase=showcase,
         host=host,
-        poll_seconds=config.people.poll_seconds,
     )
     # Files come last: nothing is cut from them before everything else has been put back.
     going_on |= {"owner": owner, "files": journal.tracker}

@@ -18,6 +18,8 @@ from holdfast.control.schedule import LearningRate
 from holdfast.errors import HoldfastError
 from holdfast.guard.auditor import Voices
 from holdfast.guard.host import Change, Good, view_of
+from holdfast.guard.ladder import MORE_LABELS
+from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
 from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
@@ -133,7 +135,7 @@ class LoopHost:
     def label_more(self) -> Change:
         before = {"label_more": self.orders.label_more}
         if self.collector.in_rounds:
-            self.orders.label_more = max(self.orders.label_more, self.config.guard.more_labels)
+            self.orders.label_more = max(self.orders.label_more, MORE_LABELS)
             several = len(self.reward.ensemble.members) > 1
             words = "more labels in the next round" + (", where members disagree" if several else "")
         else:
@@ -147,7 +149,7 @@ class LoopHost:
         return Change("the ensemble is refreshed in the next round", before, {"refresh": self.orders.refresh})
 
     def adversarial(self, good: Good) -> Change:
-        store, count = self.collector.store, self.config.audit.suspicious_pairs
+        store, count = self.collector.store, AuditPlan(self.config.audit).adversarial
         before = {"labels": store.watermark()}
         labelled = self.collector.collect_adversarial(
             self.round, count, self.policy, self.anchor, good.name, self.answers.sample

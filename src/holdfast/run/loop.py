@@ -48,6 +48,9 @@ from holdfast.run.showcase import Showcase
 from holdfast.run.state import RunState
 from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
 
+# Steps in a row that are not numbers: one may be an odd batch, five are a policy that has come apart.
+MOST_SKIPPED = 5
+
 
 @dataclass
 class OnlineLoop:
@@ -264,7 +267,7 @@ class OnlineLoop:
         self.journal.event("step_skipped", reason=reason)
         self.journal.metrics({"steps/skipped": at.skipped})
         self.journal.progress.advance()
-        if at.skipped_in_a_row >= self.config.ppo.max_skipped:
+        if at.skipped_in_a_row >= MOST_SKIPPED:
             reason = f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason})"
             if self.host is None or not self.host.review.recover(self.host, reason):
                 raise HoldfastError(f"{reason}; lower ppo.lr and resume from the last checkpoint.")

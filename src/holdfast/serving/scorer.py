@@ -55,7 +55,6 @@ class Scorer:
     ensemble: Ensemble
     encoder: Encoder
     aggregation: Aggregation
-    uncertainty_lambda: float
     known: Known
 
     @property
@@ -95,7 +94,7 @@ class Scorer:
             return refused
 
     def _scored(self, members_KB: Tensor) -> ScoredRequest | Refused:
-        scores_B = aggregate(members_KB, self.aggregation, self.uncertainty_lambda)
+        scores_B = aggregate(members_KB, self.aggregation)
         scores = scores_B.tolist()
         bad = next((i for i, x in enumerate(scores) if not math.isfinite(x)), None)
         if bad is not None:

@@ -68,7 +68,7 @@ class EnsembleSource:
         ensemble = load_ensemble(self.rewards, self.lm, self.codec, self.config, number)
         encoder = Encoder(self.codec, Policy(self.lm, fast=False).context, self.prompts)
         reward = self.config.reward
-        scorer = Scorer(ensemble, encoder, reward.aggregation, reward.uncertainty_lambda, self._known(ensemble))
+        scorer = Scorer(ensemble, encoder, reward.aggregation, self._known(ensemble))
         scorer.check()
         return scorer
 

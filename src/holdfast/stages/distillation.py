@@ -14,6 +14,9 @@ from holdfast.track.progress import Progress
 from holdfast.train.best_of_n import Best, BestOfN
 from holdfast.train.sft import imitate
 
+# Passes over the best answers.
+EPOCHS = 2
+
 
 @dataclass(frozen=True)
 class Distilled:
@@ -55,7 +58,7 @@ def distil(
         best_of_n.policy,
         [best_of_n.codec.encode_prompt(answer.prompt) for answer in ended],
         [answer.tokens for answer in ended],
-        replace(config.sft, epochs=settings.epochs, lr=settings.lr),
+        replace(config.sft, epochs=EPOCHS, lr=settings.lr),
         best_of_n.codec.pad_id,
         config.policy.micro_batch_tokens,
         generator(seed, "distil sft"),

@@ -51,6 +51,8 @@ from holdfast.train.dpo import AnswerPair
 from holdfast.train.sft import imitate
 from holdfast.worlds.protocol import Task
 
+# Peak learning rate of dpo.sft_both: a little below SFT's own, since the policy has been through that.
+BOTH_LR = 3e-3
 STAGE = "dpo"
 KEPT = "reference-logprobs"
 # Comparisons that a pipeline asks about for its probes have this in their id.
@@ -232,7 +234,7 @@ def prepare_start(
             policy,
             [pair.prompt for pair in pairs for _ in range(2)],
             [answer for pair in pairs for answer in (pair.a, pair.b)],
-            replace(config.sft, epochs=config.dpo.sft_both, lr=config.dpo.sft_lr),
+            replace(config.sft, epochs=config.dpo.sft_both, lr=BOTH_LR),
             codec.pad_id,
             config.policy.micro_batch_tokens,
             generator(config.run.seed, "sft both"),

@@ -40,6 +40,8 @@ from holdfast.train.dpo import AnswerPair, PairLearner
 from holdfast.train.optimiser import OptimiserState
 
 # Held-out prompts that are answered after each pass to measure KL and length.
+# Updates until the peak of the learning rate.
+WARMUP_STEPS = 10
 MEASURED = 100
 
 
@@ -70,7 +72,7 @@ class OfflineDPO:
             self.policy, self.parameters, dpo, 1.0, self.config.policy.micro_batch_tokens, self.codec.pad_id
         )
         self.optimiser = torch.optim.AdamW(self.parameters, lr=dpo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-        self.schedule = RefreshSchedule(dpo.lr, dpo.warmup_steps, dpo.epochs * self.per_epoch)
+        self.schedule = RefreshSchedule(dpo.lr, WARMUP_STEPS, dpo.epochs * self.per_epoch)
         self.cursor = Cursor(len(self.pairs), self.config.run.seed, "dpo pairs")
         self.parts: dict[str, Part] = {
             "policy": ModelWeights(self.policy),
@@ -113,7 +115,7 @@ class OfflineDPO:
             group["lr"] = lr
         stats = self.learner.accumulate(batch, dpo.beta)
         bad = HoldfastError("DPO met a gradient that is not a number; lower dpo.lr.")
-        norm = clip_and_step(self.optimiser, dpo.max_grad_norm, bad)
+        norm = clip_and_step(self.optimiser, bad)
         at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
         figures = {**stats.metrics(), "optim/grad_norm": norm, "control/lr": lr, "control/beta": dpo.beta}
         self.probe()

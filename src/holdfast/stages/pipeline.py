@@ -37,6 +37,11 @@ from holdfast.stages.work import WORK, Place
 from holdfast.track.progress import Progress
 from holdfast.worlds.protocol import Task
 
+# Labels of a DPO stage that goes on from PPO's policy, where dpo.newest is 0: older ones are about answers that PPO has
+# left behind.
+NEWEST_AFTER_PPO = 800
+# Held-out prompts on which each stage is measured: a win rate to within 7 points.
+PROMPTS = 200
 LEDGER = "ledger.jsonl"
 ENDED = "stage.json"
 
@@ -119,7 +124,7 @@ class Pipeline:
         lm, codec = load_causal_lm(model)
         policy = Policy(lm, fast=fast).to(config.run.device)
         sft = Policy(load_policy(self.sft_model(model))[0], fast=fast).to(config.run.device)
-        prompts = list(self.task.heldout_prompts[: config.pipeline.prompts]) or list(self.task.prompts[:100])
+        prompts = list(self.task.heldout_prompts[:PROMPTS]) or list(self.task.prompts[:100])
         row |= measure_policy(config, codec, policy, sft, prompts, self.truth)
         asked = None
         if self.sft_model(model) != str(model):  # nobody is asked to compare SFT with itself
@@ -181,7 +186,7 @@ class Pipeline:
         sft = config.sft if stage.kind == "sft" else replace(config.sft, epochs=0)
         dpo = config.dpo
         if stage.kind == "dpo" and not dpo.newest and self.starts_from_ppo(stage):
-            dpo = replace(dpo, newest=config.pipeline.newest_after_ppo)
+            dpo = replace(dpo, newest=NEWEST_AFTER_PPO)
         reward = config.reward
         if stage.kind in ("ppo", "distil") and place.ensemble is not None and place.ensemble.is_dir():
             reward = replace(reward, members=members_in(place.ensemble))

@@ -23,7 +23,7 @@ from holdfast.run.inputs import Ingredients
 from holdfast.run.observer import Observer
 from holdfast.run.probes import SET_FILE, own_answers, prober_of
 from holdfast.run.reference import imitator, prepare_reference, take_in
-from holdfast.stages.distillation import distil
+from holdfast.stages.distillation import EPOCHS, distil
 from holdfast.stages.dpo_run import assemble_dpo
 from holdfast.stages.plan import Stage
 from holdfast.track.progress import Progress
@@ -144,9 +144,7 @@ def work_distil(
     tracker = Tracker(place.run.path)
     policy = imitator(ingredients)
     with closing(tracker):
-        chooser = BestOfN(
-            policy, ensemble, codec, sampling_of(config), config.reward.aggregation, config.reward.uncertainty_lambda
-        )
+        chooser = BestOfN(policy, ensemble, codec, sampling_of(config), config.reward.aggregation)
         tracker.rewind({**tracker.offsets(), "probes": 0})
         file = place.run.path / SET_FILE
         probes = ProbeSet.load(file) if config.probes.every and file.is_file() else None
@@ -160,7 +158,7 @@ def work_distil(
 
         done = distil(chooser, ingredients.task.prompts, config, progress, after_update)
     take_in(ingredients, policy)
-    trained = config.bestofn.epochs * done.answers * done.tokens_sampled // max(1, config.bestofn.n * done.answers)
+    trained = EPOCHS * done.answers * done.tokens_sampled // max(1, config.bestofn.n * done.answers)
     return Done(ingredients.lm, done.tokens_sampled, trained, f"imitated {done.answers:,} answers")
 
 

@@ -38,7 +38,7 @@ _METRICS = (
     ),
     Metric(
         "objective/kl_step",
-        "mean over kl.step_answers of the step's answers of sum over tokens of (rho - 1 - log rho), rho after "
+        "mean over 16 of the step's answers of sum over tokens of (rho - 1 - log rho), rho after "
         "the last update: the k3 estimate of KL(pi || pi_new)",
         "nats per answer",
         "neither",

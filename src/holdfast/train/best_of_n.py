@@ -58,7 +58,6 @@ class BestOfN:
     codec: Codec
     sampling: Sampling
     aggregation: Aggregation = "uncertainty"
-    uncertainty_lambda: float = 0.5
 
     def answers(
         self, prompts: Sequence[Prompt], n: int, rng: torch.Generator, progress: Progress | None = None
@@ -88,7 +87,7 @@ class BestOfN:
 
     def pick(self, candidates: Candidates) -> Best:
         """The candidate with the highest aggregate; of equals, the first."""
-        scores_N = aggregate(candidates.members_KN, self.aggregation, self.uncertainty_lambda)
+        scores_N = aggregate(candidates.members_KN, self.aggregation)
         best = int(scores_N.argmax())
         return Best(
             prompt=candidates.prompt,

@@ -27,6 +27,9 @@ from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
 from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser
 
+# SimPO's target margin between chosen and rejected, as in its paper's own scripts (arXiv:2405.14734).
+SIMPO_MARGIN = 1.0
+
 
 @dataclass(frozen=True)
 class AnswerPair:
@@ -125,7 +128,7 @@ class PairLearner:
             rejected_tokens_P=of([len(p.rejected) for p in pairs]),
         )
         losses_P = dpo_losses(
-            config.loss, logprobs, beta, config.label_smoothing, config.gamma, config.nll_weight,
+            config.loss, logprobs, beta, config.label_smoothing, SIMPO_MARGIN, config.nll_weight,
             of([p.share for p in pairs]),
         )  # fmt: skip
         return losses_P.sum() / pair_count, _stats(losses_P, logprobs, beta)

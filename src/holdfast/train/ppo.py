@@ -36,6 +36,13 @@ from holdfast.train.optimiser import OptimiserState, optimiser_snapshot, restore
 
 Item = TypeVar("Item")
 
+# As in Ziegler et al. 2019 (arXiv:1909.08593) and TRL: a value moves no further than this from the one it had when
+# the answers were sampled, and its loss counts a tenth, since the value head may share the policy's trunk.
+VALUE_CLIP = 0.2
+VALUE_WEIGHT = 0.1
+# Answers of a step on which the KL of its update is measured (0 for all): the rest would cost another pass over them.
+STEP_ANSWERS = 16
+
 
 class NonFiniteStep(Exception):
     """A value that is not a number turned up before it could reach the optimiser."""
@@ -74,10 +81,7 @@ def experience_of(
         rollout.mask_BT,
         beta if kl.placement == "reward" else 0.0,
         ppo.advantage,
-        gamma=ppo.gamma,
-        lam=ppo.lam,
         group_size=ppo.samples_per_prompt,
-        whiten=ppo.whiten,
         estimator=kl.estimator,
     )
     bad = first_nonfinite(
@@ -203,7 +207,7 @@ class PolicyOptimiser(ABC):
         It is one more pass over them, so it takes as many as the ledger needs and no more, spread over the step.
         """
         count = len(rollout.prompts)
-        rows = list(range(0, count, max(1, count // (self.kl.step_answers or count))))
+        rows = list(range(0, count, max(1, count // (STEP_ANSWERS or count))))
         after_BT = response_values(self.policy, rollout, self.batches(rollout, rows), self.temperature)
         kl_BT = kl_estimate(rollout.logprobs_BT[rows], after_BT[rows], "k3") * rollout.mask_BT[rows]
         kl = float(kl_BT.sum(1).mean())
@@ -213,7 +217,7 @@ class PolicyOptimiser(ABC):
 
     def step(self) -> float:
         """One step of the optimiser along the gradient that has been added up; returns its norm."""
-        return clip_and_step(self.optimiser, self.ppo.max_grad_norm, NonFiniteStep("gradients are not all numbers"))
+        return clip_and_step(self.optimiser, NonFiniteStep("gradients are not all numbers"))
 
     def set_rate(self, lr: float) -> None:
         for group, factor in zip(self.optimiser.param_groups, (1.0, self.ppo.critic_lr_factor), strict=False):
@@ -332,12 +336,12 @@ class PPO(PolicyOptimiser):
         if self.ppo.advantage == "gae":
             values_N = self.critic(batch) if self.critic is not None else out.values_N
             assert values_N is not None
-            value_loss = self.ppo.value_coef * ppo_value_loss(
+            value_loss = VALUE_WEIGHT * ppo_value_loss(
                 values_N,
                 tokens(experience.values_BT),
                 tokens(experience.returns_BT),
                 mask_N,
-                self.ppo.value_clip,
+                VALUE_CLIP,
                 token_count,
             )
         if self.kl.placement == "loss":

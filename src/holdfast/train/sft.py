@@ -99,7 +99,7 @@ class Imitator:
         losses = accumulate(self.parameters, batches, partial(_loss, policy, token_count))
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        clip_and_step(self.optimiser, self.config.max_grad_norm, MetByAll(BAD_GRADIENT))
+        clip_and_step(self.optimiser, MetByAll(BAD_GRADIENT))
         return PROCESSES.total([sum(losses)])[0]
 
 

@@ -340,7 +340,7 @@ def _plain(fields: Any) -> dict[str, Any]:
 @router.get("/quality", responses=PROBLEMS, tags=["labels"])
 def quality(visitor: Watching, site: TheSite) -> QualityOut:
     """How far people agree, and who is found unreliable."""
-    team = read_quality(site.store.database, site.run.key, site.config.quality)
+    team = read_quality(site.store.database, site.run.key)
     return QualityOut(
         alpha=team.alpha,
         shared=team.shared,

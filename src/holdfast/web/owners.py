@@ -10,9 +10,10 @@ from fastapi.responses import RedirectResponse, Response
 
 from holdfast.people.accounts import Role
 from holdfast.people.judge import prompt_text
+from holdfast.people.quality import FEWEST_ANSWERS
 from holdfast.people.remarks import read_remarks
 from holdfast.people.requests import ACTIONS, OwnerAction, checked
-from holdfast.people.weights import read_quality
+from holdfast.people.weights import UNRELIABLE_WEIGHT, read_quality
 from holdfast.preferences.comparison import Comparison
 from holdfast.text import clip
 from holdfast.web.pages import page
@@ -120,7 +121,7 @@ def disable(visitor: OwningForm, site: TheSite, name: Annotated[str, Form(max_le
 
 @router.get("/quality")
 def quality(request: Request, visitor: Watching, site: TheSite) -> Response:
-    team = read_quality(site.store.database, site.run.key, site.config.quality)
+    team = read_quality(site.store.database, site.run.key)
     names = [labeller.name for labeller in team.labellers]
     pairs = {**team.pairs, **{(b, a): value for (a, b), value in team.pairs.items()}}
     remarks = [
@@ -128,7 +129,8 @@ def quality(request: Request, visitor: Watching, site: TheSite) -> Response:
         for remark in read_remarks(site.store.database, site.run.key)
     ]
     return page(
-        request, "quality.html", visitor, quality=team, names=names, pairs=pairs, config=site.config.quality,
+        request, "quality.html", visitor, quality=team, names=names, pairs=pairs,
+        unreliable=site.config.people.unreliable, weight=UNRELIABLE_WEIGHT, fewest=FEWEST_ANSWERS,
         remarks=remarks,
     )  # fmt: skip
 

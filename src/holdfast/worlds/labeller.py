@@ -22,7 +22,7 @@ def uniform(*parts: object) -> float:
 class SimulatedLabeller:
     """Prefers a with probability sigmoid((u_a - u_b) / temperature), then flips the answer with probability `noise`.
 
-    u = judgement + length_bias * words + taste(prompt, answer). At temperature 0 the better answer always wins before
+    u = judgement + taste(prompt, answer). At temperature 0 the better answer always wins before
     the flip; equal answers are a coin toss.
     """
 
@@ -42,9 +42,8 @@ class SimulatedLabeller:
         return Choice.A if prefers_a != flipped else Choice.B
 
     def _utility(self, prompt: Prompt, response: Response) -> float:
-        liked = self._settings.length_bias * len(response.text.split())
-        if self._settings.taste is not None:
-            liked += self._settings.taste(plain_text(prompt), response.text)
+        taste = self._settings.taste
+        liked = 0.0 if taste is None else taste(plain_text(prompt), response.text)
         return self._judgement(prompt, response.text, response.finished) + liked
 
 

@@ -19,14 +19,13 @@ from holdfast.preferences.comparison import Demonstration, Labeller
 
 @dataclass(frozen=True)
 class LabellerSettings:
-    """How a simulated labeller errs: flips (`noise`), blurred close calls (`temperature`), a taste for words.
+    """How a simulated labeller errs: flips (`noise`), blurred close calls (`temperature`).
 
     `taste(prompt, response)` is a further liking, in gold units, that the lab gives people to see what comes of it.
     """
 
     noise: float = 0.0
     temperature: float = 0.0
-    length_bias: float = 0.0
     seed: int = 0
     taste: Callable[[str, str], float] | None = None
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.schema import Config, DataConfig
+from holdfast.config import Config
+from holdfast.config.schema import DataConfig
 from holdfast.data.splits import Lengths
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.prompt import Message
@@ -47,7 +48,6 @@ def load_task(config: Config, world: World) -> Task:
         settings = LabellerSettings(
             noise=config.world.label_noise,
             temperature=config.world.label_temperature,
-            length_bias=config.world.length_bias,
             seed=config.run.seed,
             taste=_taste(config, world),
         )

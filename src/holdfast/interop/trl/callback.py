@@ -25,7 +25,8 @@ from holdfast.guard.auditor import RoundAuditor
 from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
-from holdfast.guard.review import Review, most_pairs
+from holdfast.guard.plan import AuditPlan
+from holdfast.guard.review import Review
 from holdfast.interop.trl.answers import Player, TrainerAnswers
 from holdfast.interop.trl.oversight import Batch, Oversight
 from holdfast.interop.trl.refresher import EnsembleTeacher, take_over_labels
@@ -194,7 +195,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             reward.ensemble.watermark = store.watermark()
         planned = max(1, math.ceil((state.max_steps - state.global_step) / self._every))
         rounds = planned if saved is None else int(saved["rounds"])
-        bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, most_pairs(self.audit))
+        bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, AuditPlan(self.audit).most)
         given = self._audit_prompts()
         prompts = [prompt_of(p) for p in given]
         answers = TrainerAnswers(

@@ -21,6 +21,7 @@ from holdfast.control.kl import KLController
 from holdfast.events import event_line
 from holdfast.guard.auditor import Voices
 from holdfast.guard.host import Change, Good, view_of
+from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Outcome, Review, win_rate
 from holdfast.guard.view import StepView
 from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
@@ -166,9 +167,9 @@ class Oversight:
         """Hacked answers beside good ones, labelled, where the ensemble learns from labels at all."""
         if not self.refresher.wanted:
             return None
-        before = {"labels": self.refresher.store.watermark()}
+        before, count = {"labels": self.refresher.store.watermark()}, AuditPlan(self.review.audits).adversarial
         labelled = self.review.auditor.collector.collect_adversarial(
-            self.round, self.review.audits.suspicious_pairs, self.policy, self.anchor, good.name, self.answers.sample
+            self.round, count, self.policy, self.anchor, good.name, self.answers.sample
         )
         words = f"{labelled} hacked answers labelled beside good ones"
         return Change(words, before, {"labels": self.refresher.store.watermark()})

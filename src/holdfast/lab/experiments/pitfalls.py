@@ -43,7 +43,7 @@ PITFALLS = (
         adapts=partial(often, 2),
     ),
     Arm("no KL", ("kl.controller=fixed", "kl.beta=0.0", UNGUARDED), "nothing holds the policy near the reference"),
-    Arm(IGNORED, ("audit.pairs=0", "audit.suspicious_pairs=0", UNGUARDED), "nobody looks at fresh pairs"),
+    Arm(IGNORED, ("audit.pairs=0", "audit.more_pairs=0", UNGUARDED), "nobody looks at fresh pairs"),
     Arm("no rollback", ("guard.mode=advise",), "the guard sees it, and nothing is done"),
 )  # fmt: skip
 

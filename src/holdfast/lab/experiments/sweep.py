@@ -64,7 +64,7 @@ KNOBS: dict[str, Knob] = {
             "audit",
             "fresh pairs a round against the reference, and as many against the last good policy; 0 asks nobody",
             {
-                "0": ("audit.pairs=0", "audit.suspicious_pairs=0"),
+                "0": ("audit.pairs=0", "audit.more_pairs=0"),
                 **{str(pairs): (f"audit.pairs={pairs}",) for pairs in (8, 24, 48)},
             },
         ),

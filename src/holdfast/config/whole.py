@@ -1,39 +1,76 @@
-"""What a setting alone cannot know: settings that do not fit each other."""
+"""A whole config: all sections, and the rules between settings of different sections."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import field
 
-from holdfast.config.schema import Config, KLConfig, PPOConfig
+from holdfast.config.schema import (
+    AuditConfig,
+    BestOfNConfig,
+    CheckpointConfig,
+    DataConfig,
+    DPOConfig,
+    FlawConfig,
+    GateConfig,
+    GuardConfig,
+    JudgeConfig,
+    KLConfig,
+    PeopleConfig,
+    PipelineConfig,
+    PolicyConfig,
+    PPOConfig,
+    PreferencesConfig,
+    ProbesConfig,
+    ProcessesConfig,
+    RefreshConfig,
+    RewardConfig,
+    RolloutConfig,
+    RunConfig,
+    SFTConfig,
+    TrackConfig,
+    VLLMConfig,
+    WorldConfig,
+)
+from holdfast.config.section import Section, section
 from holdfast.errors import HoldfastError
 
 
-def check(config: Config) -> Config:
-    """Limits of each setting, then the settings against each other. Returns the config for chaining."""
-    for section in dataclasses.fields(config):
-        values = getattr(config, section.name)
-        for item in dataclasses.fields(values):
-            _check_limits(f"{section.name}.{item.name}", getattr(values, item.name), item.metadata)
-    for look in (_check_policy, _check_learning, _check_kl, _check_around):
-        look(config)
-    return config
+@section
+class Config(Section):
+    """A whole run."""
+
+    run: RunConfig = field(default_factory=RunConfig)
+    world: WorldConfig = field(default_factory=WorldConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    sft: SFTConfig = field(default_factory=SFTConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    vllm: VLLMConfig = field(default_factory=VLLMConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    refresh: RefreshConfig = field(default_factory=RefreshConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)
+    flaw: FlawConfig = field(default_factory=FlawConfig)
+    preferences: PreferencesConfig = field(default_factory=PreferencesConfig)
+    people: PeopleConfig = field(default_factory=PeopleConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    dpo: DPOConfig = field(default_factory=DPOConfig)
+    bestofn: BestOfNConfig = field(default_factory=BestOfNConfig)
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    probes: ProbesConfig = field(default_factory=ProbesConfig)
+    kl: KLConfig = field(default_factory=KLConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    processes: ProcessesConfig = field(default_factory=ProcessesConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)
+
+    def __post_init__(self) -> None:
+        for rules in (_policy, _learning, _kl, _surroundings):
+            rules(self)
 
 
-def _check_limits(name: str, value: object, limits: dict[str, float | None] | object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not hasattr(limits, "get"):
-        return
-    low, above, high = limits.get("low"), limits.get("above"), limits.get("high")
-    if value != value or value in (float("inf"), float("-inf")):
-        raise HoldfastError(f"{name} is {value}, but it has to be a finite number.")
-    if low is not None and value < low:
-        raise HoldfastError(f"{name} is {value}, but it has to be at least {low:g}.")
-    if above is not None and value <= above:
-        raise HoldfastError(f"{name} is {value}, but it has to be greater than {above:g}.")
-    if high is not None and value > high:
-        raise HoldfastError(f"{name} is {value}, but it may be at most {high:g}.")
-
-
-def _check_policy(c: Config) -> None:
+def _policy(c: Config) -> None:
     if c.policy.hidden % c.policy.heads:
         raise HoldfastError(
             f"policy.hidden is {c.policy.hidden}, which does not divide by policy.heads = {c.policy.heads}."
@@ -59,7 +96,7 @@ def _check_policy(c: Config) -> None:
         raise HoldfastError("policy.lora_targets is only read with policy.lora_rank above 0; set that or leave it out.")
 
 
-def _check_learning(c: Config) -> None:
+def _learning(c: Config) -> None:
     if c.ppo.advantage != "gae" and c.ppo.samples_per_prompt < 2:
         raise HoldfastError(
             f"ppo.advantage = {c.ppo.advantage} compares answers to one prompt: "
@@ -86,7 +123,7 @@ def _check_learning(c: Config) -> None:
         )
 
 
-def _check_kl(c: Config) -> None:
+def _kl(c: Config) -> None:
     if c.kl.controller != "fixed" and c.kl.beta <= 0:
         raise HoldfastError(f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0.")
     if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.budget_start:
@@ -98,7 +135,7 @@ def _check_kl(c: Config) -> None:
         )
 
 
-def _check_around(c: Config) -> None:
+def _surroundings(c: Config) -> None:
     for what, low, high in (
         ("prompt", c.data.min_prompt, c.data.max_prompt), ("answer", c.data.min_answer, c.data.max_answer)
     ):  # fmt: skip
