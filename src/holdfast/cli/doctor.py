@@ -21,7 +21,7 @@ from holdfast.cli.options import add_verb
 
 REQUIRED = (
     "torch", "transformers", "tokenizers", "safetensors", "sqlalchemy", "numpy", "jinja2", "rich", "fastapi", "uvicorn",
-    "argon2-cffi", "python-multipart", "accelerate", "peft",
+    "argon2-cffi", "python-multipart", "accelerate", "peft", "pydantic",
 )  # fmt: skip
 OPTIONAL = {
     "pyarrow": "parquet",
