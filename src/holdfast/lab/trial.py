@@ -124,7 +124,7 @@ class Trial:
 
     @property
     def peak(self) -> float:
-        """The best that the run ever had, be it that it was rolled back."""
+        """The best that the run ever had, also where that was rolled back."""
         return max([*self.heldout, *self.taken_back, self.delivered])
 
     @property
