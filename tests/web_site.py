@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from holdfast.config import load_config
 from holdfast.config.schema import PeopleConfig
 from holdfast.people.accounts import AccountStore, Role
-from holdfast.preferences import Comparison, Provenance, Response
+from holdfast.preferences.comparison import Comparison, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.directory import RunDirectory
 from holdfast.web.app import create_app

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.dynamics.softmax import Push, closed_form_step, simulate
 from benchmarks.record import keep, keep_figure, parser_of
-from holdfast.algorithms.squeezing import Push, closed_form_step, simulate
 from holdfast.charts.chart import ChartSpec, Series
 
 TOKENS, UNLIKELY, RATE, STEPS = 20, 19, 0.5, 5

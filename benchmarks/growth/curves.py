@@ -111,7 +111,7 @@ STORE = Area(
         Measurement("store", "add labels", "store:add_labels", "one each, a thousand at a time", "whole"),
         Measurement("store", "labelled()", "store:labelled", "comparisons and labels", "whole", _BY_HASH),
         Measurement("store", "unlabelled()", "store:unlabelled", "what nobody has answered: nothing", "whole"),
-        Measurement("store", "counts()", "store:counts", "comparisons and labels by round", "whole"),
+        Measurement("store", "counts()", "store:counts", "comparisons and labels", "whole"),
         Measurement("store", "export", "store:export", "all labels as JSONL", "whole", _BY_HASH),
         Measurement("store", "import", "store:read_export", "that file read back", "whole"),
         Measurement("store", "watermark()", "store:watermark", "the newest label", "round"),

@@ -120,13 +120,3 @@ def test_every_bit_of_a_sealed_document_matters(tmp_path: Path) -> None:
         path.write_bytes(flipped)
         with pytest.raises(HoldfastError, match="damaged"):
             files.read_sealed_json(path)
-
-
-def test_copy_atomic(tmp_path: Path) -> None:
-    (tmp_path / "from").write_bytes(b"payload")
-    written = files.copy_atomic(tmp_path / "from", tmp_path / "to")
-    assert (tmp_path / "to").read_bytes() == b"payload"
-    assert written.sha256 == files.sha256_of(tmp_path / "to")
-    with pytest.raises(HoldfastError, match="cannot be copied"):
-        files.copy_atomic(tmp_path / "absent", tmp_path / "to")
-    assert (tmp_path / "to").read_bytes() == b"payload"

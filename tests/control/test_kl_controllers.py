@@ -226,10 +226,6 @@ def test_a_restored_controller_continues_bit_for_bit(make: Callable[[], KLContro
 def test_a_state_that_does_not_fit_is_refused_by_name() -> None:
     with pytest.raises(HoldfastError, match=r"'fixed'.*'adaptive'"):
         AdaptiveKL(0.1, 6.0, 300).restore(FixedKL(0.1).state())
-    with pytest.raises(HoldfastError, match="'slope'"):
-        AdaptiveKL(0.1, 6.0, 300).restore({**AdaptiveKL(0.1, 6.0, 300).state(), "slope": "steep"})
-    with pytest.raises(HoldfastError, match="no controller"):
-        BudgetKL(0.1, 2.0, 1.0, 6.0, 300).restore({"kind": "budget", "labels": 3})
 
 
 # The closed loop. `right` is the beta at which the policy would rest on the target. Every run begins at beta

@@ -17,7 +17,15 @@ from holdfast.data.formats import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message
-from holdfast.preferences import Choice, Comparison, Demonstration, Label, LabelledComparison, Provenance, Response
+from holdfast.preferences.comparison import (
+    Choice,
+    Comparison,
+    Demonstration,
+    Label,
+    LabelledComparison,
+    Provenance,
+    Response,
+)
 from holdfast.preferences.store import PreferenceStore
 
 A, B, TIE = Choice.A, Choice.B, Choice.TIE

@@ -18,7 +18,7 @@ from holdfast.data.rows import Row
 from holdfast.data.sources import scan
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message
-from holdfast.preferences import Demonstration
+from holdfast.preferences.comparison import Demonstration
 
 ROWS = [{"prompt": f"p{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(30)]
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.people.agreement import krippendorff_alpha, pairwise, worth
 from holdfast.people.quality import GivenAnswer, team_quality
 from holdfast.people.weights import LabellerWeights, read_quality
-from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", sections B and C.

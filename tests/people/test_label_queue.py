@@ -9,7 +9,7 @@ from holdfast.config.schema import PeopleConfig
 from holdfast.errors import HoldfastError
 from holdfast.people.accounts import AccountStore
 from holdfast.people.queue import Conflict, LabelQueue
-from holdfast.preferences import Choice, Comparison, Provenance, Purpose, Response
+from holdfast.preferences.comparison import Choice, Comparison, Provenance, Purpose, Response
 from holdfast.preferences.store import PreferenceStore
 
 PLAIN = PeopleConfig(overlap=0.0)

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.database import Database
 from holdfast.preferences.schema import SCHEMA_VERSION
 from holdfast.preferences.store import PreferenceStore
@@ -125,12 +125,12 @@ def test_two_threads_creating_one_store(url):
 CRASH = """
 import os, signal, sys
 from sqlalchemy import text
-from holdfast.preferences import Choice, Label
+from holdfast.preferences.comparison import Choice, Label
 from holdfast.preferences.store import PreferenceStore
 
 store = PreferenceStore.open(sys.argv[1])
 store.add_labels([Label("0", "ben", Choice.B)])
-with store._database.write() as connection:
+with store.database.write() as connection:
     connection.execute(text("INSERT INTO labels (comparison_id, labeller, choice, ordinal, created_at) "
                             "SELECT id, 'lost', 'b', 0, CURRENT_TIMESTAMP FROM comparisons"))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -186,7 +186,7 @@ def test_closing_does_not_fail_while_another_writes(sqlite_url):
 
 def insert_and_fail(store: PreferenceStore) -> None:
     row = "('0', 'zoe', 'a', 0, CURRENT_TIMESTAMP)"
-    with store._database.write() as connection:
+    with store.database.write() as connection:
         connection.execute(
             text(f"INSERT INTO labels (comparison_id, labeller, choice, ordinal, created_at) VALUES {row}")
         )

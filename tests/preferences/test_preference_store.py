@@ -8,8 +8,9 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message
-from holdfast.preferences import Choice, Comparison, Label, Provenance, Response, records
-from holdfast.preferences.store import PreferenceStore, RoundCounts, StoreCounts
+from holdfast.preferences import records
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.store import PreferenceStore, StoreCounts
 
 A, B, TIE = Choice.A, Choice.B, Choice.TIE
 
@@ -158,11 +159,11 @@ def test_unlabelled_is_what_nobody_has_answered(store):
     assert [item.id for item in store.unlabelled()] == ["c", "d"]
 
 
-def test_counts_in_total_and_per_round(store):
-    assert store.counts() == StoreCounts(0, 0, 0, {})
+def test_counts_of_what_there_is(store):
+    assert store.counts() == StoreCounts(0, 0)
     store.add_comparisons([comparison("1"), comparison("2"), comparison("3", number=5)])
     store.add_labels([Label("1", "anna", A), Label("1", "anna", B), Label("3", "ben", A)])
-    assert store.counts() == StoreCounts(3, 2, 3, {0: RoundCounts(2, 1, 2), 5: RoundCounts(1, 1, 1)})
+    assert store.counts() == StoreCounts(3, 3)
 
 
 def test_empty_batches_do_nothing(store):

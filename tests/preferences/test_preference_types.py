@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.preferences import Choice, Comparison, Label, LabelledComparison, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Provenance, Response
 
 COMPARISON = Comparison("c", "p", *(Response(text, Provenance("v", 0, 0)) for text in "ab"), round=0)
 

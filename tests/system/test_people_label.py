@@ -24,7 +24,7 @@ from holdfast.people.labeller import TeamLabeller
 from holdfast.people.queue import LabelQueue, Said
 from holdfast.people.requests import RequestStore
 from holdfast.people.weights import read_quality
-from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.directory import RunDirectory
 from web_site import PASSWORD, QUICK

@@ -17,7 +17,7 @@ import small_run
 from holdfast.checkpoint import transaction
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
-from holdfast.preferences import LabelledComparison
+from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.state import RunState
 from small_run import differences, events_of, result_of, rows_of

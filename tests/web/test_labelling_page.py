@@ -8,7 +8,7 @@ import pytest
 
 import web_site
 from holdfast.models.prompt import Message
-from holdfast.preferences import Choice, Label
+from holdfast.preferences.comparison import Choice, Label
 from holdfast.web.differences import MOST_PIECES, differences
 
 FRAGMENT = {"X-Fragment": "1"}

@@ -14,7 +14,7 @@ import web_site
 from holdfast.config.schema import PeopleConfig
 from holdfast.guard.signals import SIGNALS
 from holdfast.people.queue import LabelQueue
-from holdfast.preferences import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.track.registry import REGISTRY
 from holdfast.web.security import cookie_name

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 import served
 import web_site
-from holdfast.preferences import Choice
+from holdfast.preferences.comparison import Choice
 
 pytestmark = pytest.mark.slow
 EXAMPLES = 40

@@ -1,6 +1,6 @@
-"""The distance of the policy from the reference: three per-token estimators and the exact value.
+"""The distance of the policy from the reference: three per-token estimators.
 
-Shapes: B batch, T token, V vocabulary; `_V` tensors may have any leading dimensions.
+Shapes: B batch, T token.
 """
 
 from __future__ import annotations
@@ -37,15 +37,3 @@ def kl_estimate(logprobs_BT: Tensor, ref_logprobs_BT: Tensor, kind: KLKind) -> T
         bounded_BT = r_BT.clamp(min=-MAX_LOG_RATIO)
         return torch.expm1(-bounded_BT) + bounded_BT
     raise ValueError(f"The KL estimator is one of k1, k2 and k3, not {kind!r}.")
-
-
-def exact_kl(logits_V: Tensor, ref_logits_V: Tensor) -> Tensor:
-    """KL(policy || reference) = sum_v pi(v) (log pi(v) - log ref(v)) over the last dimension.
-
-    A token with no probability under the policy adds nothing, whatever the reference gives it.
-    """
-    logprobs_V = torch.log_softmax(logits_V.float(), dim=-1)
-    ref_logprobs_V = torch.log_softmax(ref_logits_V.float(), dim=-1)
-    impossible_V = logprobs_V == -torch.inf
-    log_ratio_V = (logprobs_V - ref_logprobs_V).masked_fill(impossible_V, 0.0)
-    return (logprobs_V.exp() * log_ratio_V).sum(dim=-1)

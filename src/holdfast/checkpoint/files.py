@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -25,7 +25,6 @@ JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON
 Buffer: TypeAlias = bytes | memoryview
 
 TEMPORARY_PREFIX = ".tmp-"
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -105,26 +104,10 @@ def make_directory(directory: Path) -> None:
 
 def write_atomic(path: Path, data: bytes) -> Written:
     """Replace the file with these bytes: after a crash it holds the old bytes or the new, never a mixture."""
-    return _replace(path, [data])
-
-
-def write_json_atomic(path: Path, document: JSON) -> Written:
-    """Replace the file with this JSON document, atomically."""
-    return write_atomic(path, encode_json(document, path.name))
-
-
-def copy_atomic(source: Path, target: Path) -> Written:
-    """Copy one file over another, atomically."""
-    if not source.is_file():
-        raise HoldfastError(f"{source} cannot be copied because it is not a file that exists.")
-    return _replace(target, _chunks(source))
-
-
-def _replace(path: Path, chunks: Iterable[Buffer]) -> Written:
     temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}-{secrets.token_hex(4)}"
     try:
         try:
-            written = write_synced(temporary, chunks)
+            written = write_synced(temporary, [data])
             _rename(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -136,18 +119,15 @@ def _replace(path: Path, chunks: Iterable[Buffer]) -> Written:
     return written
 
 
+def write_json_atomic(path: Path, document: JSON) -> Written:
+    """Replace the file with this JSON document, atomically."""
+    return write_atomic(path, encode_json(document, path.name))
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of the file's bytes, as hexadecimal."""
-    digest = hashlib.sha256()
-    for chunk in _chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def encode_json(document: JSON, what: str) -> bytes:

@@ -10,9 +10,10 @@ reward can be trusted, the further the policy may go.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from holdfast.control.state import JSON, State, check_kind, read_float, read_int, read_optional_float
+from holdfast.control.state import check_kind
 from holdfast.errors import HoldfastError
 
 # Answers over which beta reacts: three steps of 64, slower than a step's noise and faster than a round.
@@ -53,11 +54,11 @@ class KLController(Protocol):
         """Multiply beta and the target, once and lastingly: the remedy after a rollback."""
         ...
 
-    def state(self) -> State:
+    def state(self) -> dict[str, Any]:
         """Everything that moves, as JSON."""
         ...
 
-    def restore(self, state: dict[str, JSON]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` gave, exactly."""
         ...
 
@@ -80,12 +81,12 @@ class FixedKL:
         _check_factors(beta_factor, target_factor)
         self.beta *= beta_factor
 
-    def state(self) -> State:
+    def state(self) -> dict[str, Any]:
         return {"kind": "fixed", "beta": self.beta}
 
-    def restore(self, state: dict[str, JSON]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         check_kind(state, "fixed")
-        self.beta = read_float(state, "beta")
+        self.beta = state["beta"]
 
 
 class AdaptiveKL:
@@ -157,7 +158,7 @@ class AdaptiveKL:
         _check_positive("KL target", target)
         self._base_target = target
 
-    def state(self) -> State:
+    def state(self) -> dict[str, Any]:
         return {
             "kind": "adaptive",
             "beta": self._beta,
@@ -166,12 +167,10 @@ class AdaptiveKL:
             "slope": self._slope,
         }
 
-    def restore(self, state: dict[str, JSON]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         check_kind(state, "adaptive")
-        self._beta = read_float(state, "beta")
-        self._target_scale = read_float(state, "target_scale")
-        self._level = read_optional_float(state, "level")
-        self._slope = read_float(state, "slope")
+        self._beta, self._target_scale = state["beta"], state["target_scale"]
+        self._level, self._slope = state["level"], state["slope"]
 
     def _observe(self, kl: float) -> float:
         if self._level is None:
@@ -225,16 +224,13 @@ class BudgetKL:
         """Multiply beta and the whole budget: start, growth and ceiling."""
         self._adaptive.tighten(beta_factor, target_factor)
 
-    def state(self) -> State:
+    def state(self) -> dict[str, Any]:
         return {"kind": "budget", "labels": self._labels, "adaptive": self._adaptive.state()}
 
-    def restore(self, state: dict[str, JSON]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         check_kind(state, "budget")
-        adaptive = state.get("adaptive")
-        if not isinstance(adaptive, dict):
-            raise HoldfastError("The saved KL budget has no controller in it; use another checkpoint.")
-        self._adaptive.restore(adaptive)
-        self._earn(read_int(state, "labels"))
+        self._adaptive.restore(state["adaptive"])
+        self._earn(state["labels"])
 
     def _earn(self, labels: int) -> None:
         self._labels = labels

@@ -6,12 +6,12 @@ import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from holdfast.control.sums import ExactSum
 from holdfast.errors import HoldfastError
 
 # The columns of the account, with the codes of Python's arrays.
@@ -31,7 +31,7 @@ class LedgerEntry:
 
 
 class KLLedger:
-    """An append-only list of steps, with sums that are carried along and not made again at every step.
+    """An append-only list of steps, with exact sums that are carried along and not made again at every step.
 
     A rollback does not erase: `return_to` marks the steps that the policy no longer stands on as undone. They were
     spent, and count in `spent`, but not in `position`, in a round's total or in `since`. So a rollback calls
@@ -40,8 +40,8 @@ class KLLedger:
 
     def __init__(self) -> None:
         self._columns: dict[str, array[Any]] = {name: array(code) for name, code in _COLUMNS.items()}
-        self._rounds: dict[tuple[int, bool], ExactSum]  # by round, and whether undone steps count
-        self._since: dict[int, tuple[int, ExactSum]]  # from a step on: how many entries are counted, and their sum
+        self._rounds: dict[int, Fraction]
+        self._since: dict[int, tuple[int, Fraction]]  # from a step on: how many entries are counted, and their sum
         self._last: LedgerEntry | None
         self._add_up()
 
@@ -101,27 +101,26 @@ class KLLedger:
     @property
     def spent(self) -> float:
         """The sum of KL per step over the whole run, undone steps included."""
-        return self._spent.value
+        return float(self._spent)
 
     @property
     def undone(self) -> float:
         """The part of `spent` that rollbacks undid."""
-        return self._undone.value
+        return float(self._undone)
 
     @property
     def position(self) -> float:
         """The sum of KL per step over the steps that the policy stands on."""
-        return self._position.value
+        return float(self._spent - self._undone)
 
     @property
     def reference(self) -> float:
         """The KL to the reference at the last step that stands; 0 before the first."""
         return 0.0 if self._last is None else self._last.kl_reference
 
-    def round_total(self, round: int, with_undone: bool = False) -> float:
-        """The KL that one round spent; with `with_undone`, over every attempt at it."""
-        total = self._rounds.get((round, with_undone))
-        return 0.0 if total is None else total.value
+    def round_total(self, round: int) -> float:
+        """The KL that one round spent on steps that stand."""
+        return float(self._rounds.get(round, 0))
 
     def last_step_before(self, round: int) -> int:
         """The newest step of the rounds before one, undone or not; 0 where there is none."""
@@ -132,12 +131,12 @@ class KLLedger:
         """The KL spent on steps after `step` that stand."""
         steps, undone, spent = (self._columns[name] for name in ("step", "undone", "kl_step"))
         # Asked again and again from one step on, so what was added up for it before is gone on with.
-        counted, total = self._since.get(step, (0, ExactSum()))
+        counted, total = self._since.get(step, (0, Fraction()))
         for i in range(counted, len(self)):
             if steps[i] > step and not undone[i]:
-                total.add(spent[i])
+                total += Fraction(spent[i])
         self._since = {step: (len(self), total)}
-        return total.value
+        return float(total)
 
     def state(self) -> dict[str, Tensor]:
         """The account as columns; a long run writes it with every checkpoint, so it is numbers and not text."""
@@ -163,17 +162,18 @@ class KLLedger:
 
     def _add_up(self) -> None:
         """All sums from the beginning."""
-        self._spent, self._undone, self._position = ExactSum(), ExactSum(), ExactSum()
+        self._spent, self._undone = Fraction(), Fraction()
         self._rounds, self._since, self._last = {}, {}, None
         for entry in self.entries:
             self._count(entry)
 
     def _count(self, entry: LedgerEntry) -> None:
-        self._spent.add(entry.kl_step)
-        (self._undone if entry.undone else self._position).add(entry.kl_step)
-        self._rounds.setdefault((entry.round, True), ExactSum()).add(entry.kl_step)
-        if not entry.undone:
-            self._rounds.setdefault((entry.round, False), ExactSum()).add(entry.kl_step)
+        spent = Fraction(entry.kl_step)
+        self._spent += spent
+        if entry.undone:
+            self._undone += spent
+        else:
+            self._rounds[entry.round] = self._rounds.get(entry.round, Fraction()) + spent
             self._last = entry
 
 

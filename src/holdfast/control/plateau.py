@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from statistics import fmean, variance
+from typing import Any
 
-from holdfast.control.state import JSON, State, check_kind, read_list
 from holdfast.errors import HoldfastError
 
 # Steps in each of the two halves that are compared: more than a round's, so that one refresh is no trend.
@@ -55,12 +56,8 @@ class Plateau:
         """Forget every value: the curve starts afresh, as after a refresh or a rollback."""
         self._values.clear()
 
-    def state(self) -> State:
-        return {"kind": "plateau", "values": list(self._values)}
+    def state(self) -> dict[str, Any]:
+        return {"values": list(self._values)}
 
-    def restore(self, state: dict[str, JSON]) -> None:
-        check_kind(state, "plateau")
-        values = [value for value in read_list(state, "values") if isinstance(value, int | float)]
-        if len(values) != len(read_list(state, "values")):
-            raise HoldfastError("The saved plateau holds values that are not numbers; use another checkpoint.")
-        self._values = deque((float(value) for value in values), maxlen=2 * self._window)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._values = deque(state["values"], maxlen=2 * self._window)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from holdfast.control.state import JSON, State, check_kind, read_float, read_int
 from holdfast.errors import HoldfastError
 
 # What settling multiplies the policy's rate by, and the share of the first rate below which it never falls, so that the
@@ -52,13 +53,11 @@ class LearningRate:
         """Steps came out as no numbers: halve the rate, so many times, whatever the floor."""
         self._factor *= 0.5**times
 
-    def state(self) -> State:
-        return {"kind": "learning_rate", "step": self._step, "factor": self._factor}
+    def state(self) -> dict[str, Any]:
+        return {"step": self._step, "factor": self._factor}
 
-    def restore(self, state: dict[str, JSON]) -> None:
-        check_kind(state, "learning_rate")
-        self._step = read_int(state, "step")
-        self._factor = read_float(state, "factor")
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._step, self._factor = state["step"], state["factor"]
 
 
 @dataclass(frozen=True)

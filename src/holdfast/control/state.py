@@ -28,13 +28,6 @@ def read_float(state: Mapping[str, JSON], key: str) -> float:
     return float(value)
 
 
-def read_optional_float(state: Mapping[str, JSON], key: str) -> float | None:
-    """A number, or null for one that was not known yet."""
-    if key in state and state[key] is None:
-        return None
-    return read_float(state, key)
-
-
 def read_int(state: Mapping[str, JSON], key: str) -> int:
     """A whole number."""
     value = state.get(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
 import secrets
 import shutil
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from holdfast.checkpoint.files import sync, sync_directory
 from holdfast.data.problems import BadData, Problem
 from holdfast.errors import HoldfastError
 from holdfast.preferences.encoding import json_text
@@ -120,10 +120,10 @@ def write_rows(
         with temporary.open("x+b") as file:
             writer(file, rows, settle)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         _refuse_existing(path, overwrite)
         temporary.replace(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise HoldfastError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
@@ -138,17 +138,6 @@ def unknown_extension(path: Path, known: dict[str, Any]) -> HoldfastError:
 def _refuse_existing(path: Path, overwrite: bool) -> None:
     if not overwrite and path.exists():
         raise HoldfastError(f"{path} exists already; choose another name or allow it to be overwritten.")
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the rename survive a power loss."""
-    if os.name != "posix":  # elsewhere a directory cannot be opened
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _write_jsonl(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], RowChange | None]) -> None:

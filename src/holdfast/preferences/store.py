@@ -10,12 +10,11 @@ after a resume.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection, distinct, exists, func, insert, select
+from sqlalchemy import Connection, exists, func, insert, select
 
 from holdfast.errors import HoldfastError
 from holdfast.parallel.garbage import collection_paused
@@ -27,23 +26,11 @@ from holdfast.preferences.records import FirstAnswer, RowDecoder, select_in
 from holdfast.preferences.schema import NAME_LENGTH, WITHDRAWN, comparisons, labels, responses
 
 
-@dataclass(frozen=True)
-class RoundCounts:
-    """How much one round holds. `labels` counts every answer, also those that a later answer replaced."""
+class StoreCounts(NamedTuple):
+    """How much the store holds. `labels` counts every answer, also those that a later answer replaced."""
 
     comparisons: int
-    labelled: int
     labels: int
-
-
-@dataclass(frozen=True)
-class StoreCounts:
-    """How much the store holds, in total and per round."""
-
-    comparisons: int
-    labelled: int
-    labels: int
-    by_round: dict[int, RoundCounts]
 
 
 class PreferenceStore:
@@ -53,14 +40,9 @@ class PreferenceStore:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database  # the queue and the accounts share it
         # By labeller, where it is not 1: labels weigh so much when they are read, and 0 leaves them out.
         self.weights: Mapping[str, float] = {}
-
-    @property
-    def database(self) -> Database:
-        """The database underneath, which the queue and the accounts share."""
-        return self._database
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -69,7 +51,7 @@ class PreferenceStore:
 
     def close(self) -> None:
         """Let go of the database. Closing twice is allowed."""
-        self._database.close()
+        self.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +73,7 @@ class PreferenceStore:
             row = _comparison_row(item)
             sides[row["a"]], sides[row["b"]] = item.a, item.b
             _check_same(rows.setdefault(item.id, row), row)
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             for stored in select_in(connection, select(comparisons), comparisons.c.id, list(rows)):
                 _check_same(dict(stored._mapping), rows.pop(stored.id))
             missing = {key: sides[key] for row in rows.values() for key in (row["a"], row["b"])}
@@ -105,7 +87,7 @@ class PreferenceStore:
     def taken(self, items: Sequence[Comparison]) -> bool:
         """Whether the id of any of these is there already with another content."""
         rows = {item.id: _comparison_row(item) for item in items}
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             stored = select_in(connection, select(comparisons), comparisons.c.id, list(rows))
             return any(dict(row._mapping) != rows[row.id] for row in stored)
 
@@ -116,7 +98,7 @@ class PreferenceStore:
         sent. A different one is added after it, and the newest counts. Sending a whole list again adds
         nothing, even if a labeller changes their mind within it.
         """
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             return insert_labels(connection, items)
 
     def labelled(self, up_to_round: int | None = None, watermark: int | None = None) -> list[LabelledComparison]:
@@ -133,7 +115,7 @@ class PreferenceStore:
         """The same one by one, in the memory of a page; labels that come in meanwhile are left out."""
         decoder, after, done = RowDecoder(), "", False
         while not done:
-            with self._database.read() as connection:
+            with self.database.read() as connection:
                 # Pinned first, so that every page is of the same set of labels.
                 watermark = records.watermark(connection) if watermark is None else watermark
                 answers, done = records.answers_after(connection, after, watermark)
@@ -146,7 +128,7 @@ class PreferenceStore:
     def labelled_among(self, comparison_ids: Sequence[str], watermark: int | None = None) -> list[LabelledComparison]:
         """Those of these comparisons that are answered, in order of id; the rest of the store is not looked at."""
         keys = sorted(set(comparison_ids))
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             last = records.watermark(connection) if watermark is None else watermark
             answers = records.answers_to(connection, keys, last)
             answered = [key for key in keys if key in answers]
@@ -156,24 +138,24 @@ class PreferenceStore:
     def has_run(self, run: str) -> bool:
         """Whether a run of this key has asked anything."""
         query = select(comparisons.c.id).where(comparisons.c.run == run).limit(1)
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return connection.execute(query).first() is not None
 
     def asked(self, run: str, round: int, purposes: Sequence[Purpose], limit: int) -> list[str]:
         """The first ids of what a run asked for these purposes in a round, in order."""
         of_round = (comparisons.c.run == run, comparisons.c.round == round, comparisons.c.purpose.in_(purposes))
         query = select(comparisons.c.id).where(*of_round).order_by(comparisons.c.id).limit(limit)
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return list(connection.execute(query).scalars())
 
     def answered(self, comparison_ids: Sequence[str]) -> set[str]:
         """Which of these comparisons somebody has answered."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return records.answered_among(connection, comparison_ids)
 
     def first_answers(self, after: int, up_to: int) -> list[FirstAnswer]:
         """First answers whose sequence number is after one and not after another: the next of them, none at the end."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return records.first_answers(connection, after, up_to)
 
     def unlabelled(self) -> list[Comparison]:
@@ -181,35 +163,19 @@ class PreferenceStore:
         answer = exists().where(labels.c.comparison_id == comparisons.c.id, labels.c.choice != WITHDRAWN)
         query = records.comparison_query().where(~answer)
         decoder = RowDecoder()
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return [decoder.comparison(row) for row in connection.execute(query)]
 
     def watermark(self, up_to_round: int | None = None) -> int:
         """The sequence number of the newest label (of comparisons up to a round), 0 if there is none."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return records.watermark(connection, up_to_round)
 
     def counts(self) -> StoreCounts:
-        """How many comparisons, answered comparisons and labels there are, in total and per round."""
-        query = (
-            select(
-                comparisons.c.round,
-                func.count(distinct(comparisons.c.id)),
-                func.count(distinct(labels.c.comparison_id)),
-                func.count(labels.c.seq),
-            )
-            .select_from(comparisons.outerjoin(labels))
-            .group_by(comparisons.c.round)
-            .order_by(comparisons.c.round)
-        )
-        with self._database.read() as connection:
-            by_round = {number: RoundCounts(*counts) for number, *counts in connection.execute(query)}
-        return StoreCounts(
-            comparisons=sum(part.comparisons for part in by_round.values()),
-            labelled=sum(part.labelled for part in by_round.values()),
-            labels=sum(part.labels for part in by_round.values()),
-            by_round=by_round,
-        )
+        """How many comparisons and labels there are."""
+        with self.database.read() as connection:
+            rows = [connection.execute(select(func.count()).select_from(t)).scalar_one() for t in (comparisons, labels)]
+        return StoreCounts(*rows)
 
 
 def insert_labels(connection: Connection, items: Sequence[Label]) -> int:

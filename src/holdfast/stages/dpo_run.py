@@ -12,12 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from holdfast.checkpoint.files import JSON
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm, save_model
@@ -32,14 +29,14 @@ from holdfast.randomness import generator
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.replay import holdout_place
 from holdfast.rollout.likelihood import answer_logprobs
-from holdfast.rollout.sampler import Rollout, sample
-from holdfast.run.answers import sampling_of
+from holdfast.run.answers import Answers, sampling_of
 from holdfast.run.build import start_afresh
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
+from holdfast.run.journal import Position
 from holdfast.run.models import policy_on
 from holdfast.run.notes import dpo_notes
-from holdfast.run.observer import Observer
+from holdfast.run.observer import Audience, Observer
 from holdfast.run.probes import probe_set, prober_of
 from holdfast.run.reference import imitator, take_in
 from holdfast.run.run import RunKind
@@ -49,13 +46,11 @@ from holdfast.track.sinks import open_sinks
 from holdfast.track.tracker import Tracker
 from holdfast.train.dpo import AnswerPair
 from holdfast.train.sft import imitate
-from holdfast.worlds.protocol import Task
 
 # Peak learning rate of dpo.sft_both: a little below SFT's own, since the policy has been through that.
 BOTH_LR = 3e-3
 STAGE = "dpo"
 KEPT = "reference-logprobs"
-# Comparisons that a pipeline asks about for its probes have this in their id.
 
 
 @dataclass
@@ -70,20 +65,21 @@ class DPOAssembly:
         self.resources.close()
 
 
-def check_dpo(config: Config, task: Task, imported: int, stored: int = 0) -> None:
-    """Refuse what cannot work, before anything is written."""
+def check_ingredients(ingredients: Ingredients) -> None:
+    """Refuse what DPO cannot work with, before anything is written."""
+    config, task, imported = ingredients.config, ingredients.task, len(ingredients.imported)
     if isinstance(task.labeller, TeamLabeller):  # nothing serves a queue of this run
         raise HoldfastError(
             f"`holdfast dpo` cannot ask {task.labeller.name} yet: have them label in `holdfast run`, "
             "or give labels of theirs with --preferences and leave world.labeller out."
         )
-    if task.labeller is None and imported + stored < 2:
+    if task.labeller is None and imported < 2:
         raise HoldfastError(
-            f"DPO needs at least 2 labelled comparisons, and there are only {imported + stored}: "
+            f"DPO needs at least 2 labelled comparisons, and there are only {imported}: "
             "set data.preferences (--preferences FILE), or give a labeller with world.labeller."
         )
     fresh = config.dpo.comparisons or config.reward.initial_comparisons
-    if imported + stored + (fresh if task.labeller else 0) < 2:
+    if imported + (fresh if task.labeller else 0) < 2:
         raise HoldfastError(
             "DPO needs at least 2 labelled comparisons: raise reward.initial_comparisons or dpo.comparisons."
         )
@@ -116,8 +112,7 @@ def assemble_dpo(
         probes = probe_set(config, run, codec, policy.context, labelled_pairs(train))
         dpo = OfflineDPO(
             config=config,
-            codec=codec,
-            policy=policy,
+            answers=Answers(policy, codec, sampling_of(config), config.policy.micro_batch_tokens, Position()),
             reference=reference,
             pairs=pairs,
             held_out=measured,
@@ -126,7 +121,7 @@ def assemble_dpo(
             checkpoints=checkpoints,
             progress=progress,
             prober=prober_of(config, run, codec, tracker, STAGE, probes),
-            observers=observers,
+            audience=Audience(observers),
             stop_requested=stop_requested,
         )
         if resuming:
@@ -145,7 +140,7 @@ def labels_of(
     config = ingredients.config
     if KEPT in kept.names():
         document: Any = kept.load(KEPT).documents["pairs"]
-        watermark, count = int(document["watermark"]), int(document.get("newest", 0))
+        watermark, count = int(document["watermark"]), int(document["newest"])
         return newest(clear_cut(store.labelled(watermark=watermark)), count, store, watermark), watermark
     if ingredients.imported:
         store.add_comparisons([item.comparison for item in ingredients.imported])
@@ -169,13 +164,11 @@ def _collect(ingredients: Ingredients, run: RunDirectory, store: PreferenceStore
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     policy = Policy(ingredients.lm, fast=config.policy.fast)
 
-    def draw(policy: Policy, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
-        return sample(policy, prompts, sampling_of(config), codec.eos_id, codec.pad_id, rng)
-
+    answers = Answers(policy, codec, sampling_of(config), config.policy.micro_batch_tokens, Position())
     nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
     seed = config.run.seed
     collector = Collector(run.key, codec, task.prompts, store, task.labeller, nobody, config.preferences, seed)
-    collector.collect_initial(wanted, policy, draw)
+    collector.collect_initial(wanted, policy, answers.sample)
 
 
 def clear_cut(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison]:
@@ -213,11 +206,10 @@ def apart(
     labelled: Sequence[LabelledComparison], share: float
 ) -> tuple[list[LabelledComparison], list[LabelledComparison]]:
     """Labels to learn from, and held-out ones; the id decides alone, as for the reward ensemble."""
-    held = [holdout_place(item.comparison.id) < share for item in labelled]
-    return (
-        [item for item, out in zip(labelled, held, strict=True) if not out],
-        [item for item, out in zip(labelled, held, strict=True) if out],
-    )
+    parts: tuple[list[LabelledComparison], list[LabelledComparison]] = ([], [])
+    for item in labelled:
+        parts[holdout_place(item.comparison.id) < share].append(item)
+    return parts
 
 
 def prepare_start(
@@ -258,7 +250,8 @@ def with_reference(
     config, codec = ingredients.config, ingredients.codec
     train, held_out = (sided(codec, part) for part in parts)
     everything = [*train, *held_out]
-    digest = hashlib.sha256(json.dumps([_content(p) for p in everything]).encode()).hexdigest()
+    content = [[p.prompt, p.chosen, p.rejected, p.share] for p in everything]
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     if KEPT in kept.names():
         snapshot = kept.load(KEPT)
         document: Any = snapshot.documents["pairs"]
@@ -292,16 +285,6 @@ def sided(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[AnswerPa
         chosen, rejected = (pair.a, pair.b) if first else (pair.b, pair.a)
         pairs.append(AnswerPair(pair.prompt, chosen, rejected, 0.0, 0.0, max(pair.share_a, 1.0 - pair.share_a)))
     return pairs
-
-
-def _content(pair: AnswerPair) -> list[object]:
-    """What makes a pair that pair, for a digest."""
-    return [pair.prompt, pair.chosen, pair.rejected, pair.share]
-
-
-def check_ingredients(ingredients: Ingredients) -> None:
-    """Refuse what DPO cannot work with, before anything is written."""
-    check_dpo(ingredients.config, ingredients.task, len(ingredients.imported))
 
 
 DPO = RunKind("dpo", assemble_dpo, check_ingredients, dpo_notes, needs_ensemble=False)

@@ -26,27 +26,18 @@ from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import sample
 from holdfast.run.answers import sampling_of
 from holdfast.run.observer import Answer
-from holdfast.statistics import wilson
+from holdfast.statistics import Estimate, wilson
 from holdfast.worlds.protocol import Task
 
 # How true each answer is, by somebody who knows; the pipeline itself does not.
 Truth = Callable[[Sequence[Prompt], Sequence[Answer]], list[float]]
 
 
-@dataclass(frozen=True)
-class Mean:
+def mean_of(values: Sequence[float]) -> Estimate:
     """A mean over prompts with its 95% interval."""
-
-    mean: float
-    low: float
-    high: float
-    count: int
-
-
-def mean_of(values: Sequence[float]) -> Mean:
     half = 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
     mean = fmean(values)
-    return Mean(mean, mean - half, mean + half, len(values))
+    return Estimate(mean, mean - half, mean + half, len(values))
 
 
 def measure_policy(
@@ -99,7 +90,7 @@ def ask_people(
     if not won:
         return None
     share = wilson(sum(won), len(won))
-    return asdict(Mean(sum(won) / len(won), share.low, share.high, len(won)))
+    return asdict(Estimate(share.value, share.low, share.high, len(won)))
 
 
 @dataclass(frozen=True)

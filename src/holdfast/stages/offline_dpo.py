@@ -10,7 +10,7 @@ A pass over the pairs counts as a round, an update as a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -20,7 +20,6 @@ from holdfast.checkpoint.transaction import Part, capture, restore
 from holdfast.config import Config
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import HoldfastError, Interrupted
-from holdfast.models.codec import Codec
 from holdfast.models.gradients import clip_and_step
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt, plain_text
@@ -29,10 +28,9 @@ from holdfast.models.weights import learning
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, generator
 from holdfast.rollout.likelihood import answer_logprobs
-from holdfast.rollout.sampler import Rollout, sample
-from holdfast.run.answers import sampling_of
-from holdfast.run.journal import Position
-from holdfast.run.observer import Answer, Observer
+from holdfast.rollout.sampler import Rollout
+from holdfast.run.answers import Answers
+from holdfast.run.observer import Audience
 from holdfast.run.probes import own_answers
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
@@ -50,8 +48,7 @@ class OfflineDPO:
     """One noun per collaborator; `run` reads like the algorithm."""
 
     config: Config
-    codec: Codec
-    policy: Policy
+    answers: Answers
     reference: Policy
     pairs: Sequence[AnswerPair]
     held_out: Sequence[AnswerPair]
@@ -59,19 +56,18 @@ class OfflineDPO:
     tracker: Tracker
     checkpoints: CheckpointStore
     progress: Progress
-    prober: Prober | None = None
-    observers: Sequence[Observer] = ()
-    stop_requested: Callable[[], bool] = lambda: False
-    position: Position = field(default_factory=Position)
+    prober: Prober | None
+    audience: Audience
+    stop_requested: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        dpo = self.config.dpo
+        dpo, self.policy, self.position = self.config.dpo, self.answers.policy, self.answers.position
         self.per_epoch = -(-len(self.pairs) // dpo.batch)
-        self.parameters = learning(self.policy)
+        parameters = learning(self.policy)
         self.learner = PairLearner(
-            self.policy, self.parameters, dpo, 1.0, self.config.policy.micro_batch_tokens, self.codec.pad_id
+            self.policy, parameters, dpo, 1.0, self.config.policy.micro_batch_tokens, self.answers.codec.pad_id
         )
-        self.optimiser = torch.optim.AdamW(self.parameters, lr=dpo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+        self.optimiser = torch.optim.AdamW(parameters, lr=dpo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
         self.schedule = RefreshSchedule(dpo.lr, WARMUP_STEPS, dpo.epochs * self.per_epoch)
         self.cursor = Cursor(len(self.pairs), self.config.run.seed, "dpo pairs")
         self.parts: dict[str, Part] = {
@@ -93,7 +89,7 @@ class OfflineDPO:
                 self.update()
                 if at.step_in_round < self.per_epoch:
                     self.commit_within_pass()
-            at.round, at.step_in_round = at.round + 1, 0
+            at.next_round()
             self.commit(f"round-{at.round - 1:04d}")
             self.stop_if_asked()
         self.event("run_finished")
@@ -101,8 +97,8 @@ class OfflineDPO:
     def begin(self) -> None:
         """Everything once before the first update."""
         if self.prober is not None:
-            answer = own_answers(self.config, self.codec, sampling_of(self.config), self.prober.stage)
-            self.prober.begin(self.policy, answer)
+            own = own_answers(self.config, self.answers.codec, self.answers.sampling, self.prober.stage)
+            self.prober.begin(self.policy, own)
         self.tracker.metrics(0, 0, self.measure(0))
         self.commit("round-0000")
 
@@ -146,9 +142,11 @@ class OfflineDPO:
         prompts = list(self.heldout_prompts[:MEASURED])
         figures: dict[str, float] = {}
         if prompts:
-            rollout = self.sample(prompts, self.config.run.seed)
+            ids = [self.answers.codec.encode_prompt(p) for p in prompts]
+            rng = generator(self.config.run.seed, "answers")
+            rollout = self.answers.sample(self.policy, ids, rng, counted=False)
             kl_B = (rollout.logprobs_BT * rollout.mask_BT).sum(1) - answer_logprobs(
-                self.reference, rollout.prompts, rollout.responses, self.codec.pad_id,
+                self.reference, rollout.prompts, rollout.responses, self.answers.codec.pad_id,
                 self.config.policy.micro_batch_tokens, self.config.rollout.temperature,
             )  # fmt: skip
             figures["objective/kl"] = float(kl_B.mean())
@@ -158,32 +156,18 @@ class OfflineDPO:
         if self.held_out:
             stats = self.learner.measure(self.held_out, self.config.dpo.beta)
             figures["rewards/heldout_accuracies"] = stats.metrics()["rewards/accuracies"]
-        for observer in self.observers:
-            observer.after_round(at.step, epoch, self.answer)
+        self.audience.after_round(at.step, epoch, self.answers.answer)
         return figures
 
     def show_samples(self, prompts: Sequence[Prompt], rollout: Rollout, epoch: int) -> None:
         shown = min(self.config.track.samples, len(prompts))
-        answers = self.texts(rollout)[:shown]
+        answers = self.answers.texts(rollout)[:shown]
         for i, (prompt, answer) in enumerate(zip(prompts[:shown], answers, strict=True)):
             self.tracker.sample(
                 self.position.step, epoch, prompt_index=i, prompt=plain_text(prompt), response=answer.text,
                 finished=answer.finished,
             )  # fmt: skip
-        for observer in self.observers:
-            observer.after_samples(self.position.step, epoch, prompts[:shown], answers)
-
-    def sample(self, prompts: Sequence[Prompt], seed: int) -> Rollout:
-        ids = [self.codec.encode_prompt(p) for p in prompts]
-        rng = generator(seed, "answers")
-        return sample(self.policy, ids, sampling_of(self.config), self.codec.eos_id, self.codec.pad_id, rng)
-
-    def answer(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
-        """The current policy's answers, drawn with a seed of the caller's."""
-        return self.texts(self.sample(prompts, seed))
-
-    def texts(self, rollout: Rollout) -> list[Answer]:
-        return [Answer(self.codec.decode(r), done) for r, done in zip(rollout.responses, rollout.finished, strict=True)]
+        self.audience.after_samples(self.position.step, epoch, prompts[:shown], answers)
 
     def event(self, kind: str, **fields: object) -> None:
         self.tracker.event(self.position.step, min(self.position.round, self.config.dpo.epochs), kind, **fields)
@@ -208,5 +192,4 @@ class OfflineDPO:
         restore(self.parts, snapshot)
         if self.prober is not None:
             self.prober.recall()
-        for observer in self.observers:
-            observer.rewind(self.position.step)
+        self.audience.rewind(self.position.step)

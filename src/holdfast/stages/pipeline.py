@@ -25,7 +25,6 @@ from holdfast.people.labeller import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs
-from holdfast.reward.ensemble import members_in
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Observer
@@ -99,8 +98,8 @@ class Pipeline:
             done = WORK[stage.kind](ingredients, place, self.progress, self.observe(place.run), self.stop_requested)
             seconds = time.perf_counter() - clock
             spent = labels_between(store, begun, store.watermark())
-            if done.model is not None:
-                save_if_new(place.run.path / "model", done.model, ingredients)
+            if done.model is not None and not (place.run.path / "model").is_dir():
+                save_model(place.run.path / "model", done.model, ingredients.codec)
             row = self.measured(stage, place, config, store, spent) | {
                 "tokens_sampled": done.tokens_sampled + spent.tokens,
                 "tokens_trained": done.tokens_trained,
@@ -187,13 +186,9 @@ class Pipeline:
         dpo = config.dpo
         if stage.kind == "dpo" and not dpo.newest and self.starts_from_ppo(stage):
             dpo = replace(dpo, newest=NEWEST_AFTER_PPO)
-        reward = config.reward
-        if stage.kind in ("ppo", "distil") and place.ensemble is not None and place.ensemble.is_dir():
-            reward = replace(reward, members=members_in(place.ensemble))
         return replace(
             config,
             sft=sft,
-            reward=reward,
             dpo=dpo,
             policy=replace(config.policy, path=place.start),
             preferences=replace(config.preferences, url=self.database_url()),
@@ -260,11 +255,6 @@ class Pipeline:
     def write_ledger(self) -> None:
         text = "".join(json.dumps(row) + "\n" for row in self.ledger())
         write_atomic(self.run_directory.path / LEDGER, text.encode())
-
-
-def save_if_new(directory: Path, lm: Any, ingredients: Ingredients) -> None:
-    if not directory.is_dir():
-        save_model(directory, lm, ingredients.codec)
 
 
 def check_pipeline(config: Config, task: Task) -> None:

@@ -72,13 +72,10 @@ def work_sft(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """Supervised fine-tuning; the result is the run's reference."""
-    tracker = Tracker(place.run.path)
-    try:
+    with closing(Tracker(place.run.path)) as tracker:
         if not place.run.reference.is_dir():
             tracker.rewind({**tracker.offsets(), "probes": 0})
         prepare_reference(ingredients, place.run, tracker, progress)
-    finally:
-        tracker.close()
     codec, config = ingredients.codec, ingredients.config
     tokens = sum(len(codec.encode_response(d.response)) for d in ingredients.task.demonstrations)
     return Done(tokens_trained=config.sft.epochs * tokens)
@@ -88,13 +85,10 @@ def work_reward(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """The first version of an ensemble, from every label there is and fresh ones."""
-    assembly = assemble(ingredients, place.run, progress, (), stop)
-    try:
+    with closing(assemble(ingredients, place.run, progress, (), stop)) as assembly:
         accuracy = assembly.loop.refresher.holdout_accuracy()
         ensemble, store = assembly.loop.reward.ensemble, assembly.loop.collector.store
         known = store.labelled(watermark=ensemble.watermark)
-    finally:
-        assembly.close()
     config = ingredients.config.reward
     pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])
     shares = [labels_for(k, ensemble, pairs, config.bootstrap) for k in range(len(ensemble.models))]
@@ -108,14 +102,11 @@ def work_ppo(
 ) -> Done:
     """Rounds of the online loop under the guard."""
     ensemble = place.ensemble if place.ensemble is not None and place.ensemble.is_dir() else None
-    assembly = assemble(ingredients, place.run, progress, observers, stop, ensemble)
     config = ingredients.config
-    try:
+    with closing(assemble(ingredients, place.run, progress, observers, stop, ensemble)) as assembly:
         assembly.loop.run()
         note = "stopped by the guard at its last good policy" if assembly.loop.stopped else ""
         lm = merged(assembly.loop.policy.lm)
-    finally:
-        assembly.close()
     tokens = rollout_tokens(place.run.path, config.ppo.batch * config.ppo.samples_per_prompt)
     return Done(lm, tokens, config.ppo.epochs * tokens, note)
 
@@ -124,12 +115,9 @@ def work_dpo(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """DPO on the store's labels: all, or the newest."""
-    assembly = assemble_dpo(ingredients, place.run, progress, observers, stop)
-    try:
+    with closing(assemble_dpo(ingredients, place.run, progress, observers, stop)) as assembly:
         assembly.loop.run()
         pairs, lm = assembly.loop.pairs, merged(assembly.loop.policy.lm)
-    finally:
-        assembly.close()
     tokens = sum(len(p.chosen) + len(p.rejected) for p in pairs)
     return Done(lm, 0, ingredients.config.dpo.epochs * tokens, f"{len(pairs):,} pairs")
 
@@ -141,9 +129,8 @@ def work_distil(
     config, codec = ingredients.config, ingredients.codec
     assert place.ensemble is not None
     ensemble = load_ensemble(place.ensemble, ingredients.lm, codec, config)
-    tracker = Tracker(place.run.path)
     policy = imitator(ingredients)
-    with closing(tracker):
+    with closing(Tracker(place.run.path)) as tracker:
         chooser = BestOfN(policy, ensemble, codec, sampling_of(config), config.reward.aggregation)
         tracker.rewind({**tracker.offsets(), "probes": 0})
         file = place.run.path / SET_FILE

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from holdfast.algorithms.squeezing import Push, closed_form_step, simulate
+from benchmarks.dynamics.softmax import Push, closed_form_step, simulate
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 # The argmax has 0.763 of the mass; token 9 is the least likely.
