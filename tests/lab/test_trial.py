@@ -25,6 +25,7 @@ from holdfast.run import answers
 from holdfast.run.directory import RunDirectory
 from holdfast.run.loop import OnlineLoop
 from holdfast.worlds.registry import load_task, load_world
+from lone_events import fields_of
 
 SEED = 5
 SMALL = tuple(
@@ -338,12 +339,12 @@ def test_events_become_measurements(one: Job, tmp_path: Path) -> None:
     ]
     with (copy / "events.jsonl").open("a") as file:
         for event in events:
-            file.write(json.dumps({"step": 4, "time": "now", **event}) + "\n")
+            file.write(json.dumps({"step": 4, "time": "now", **fields_of(event["event"]), **event}) + "\n")
     trial = read_trial(copy)
     assert trial.verdicts == {1: "healthy", 2: "hacking", 3: "hacking"}
     assert trial.sentences[2] == "longer"
     assert trial.first_hacking == 2
-    assert trial.rollbacks == [{"step": 4, "round": 2, "to": "round-0001", "step_from": 4, "step_to": 2}]
+    assert trial.rollbacks == [{"step": 4, "round": 2, "to": "round-0001", "step_from": 4, "step_to": 2, "reason": ""}]
     assert trial.gates[-1] == {"step": 4, "round": 2, "accepted": False, "reason": "worse", "version": 2}
     assert trial.audits[0]["reference_pairs"] == 8
     assert trial.stopped == "three times"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import small_run
+from lone_events import fields_of
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
@@ -15,7 +16,9 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def event(step: int, round: int, kind: str, **fields: object) -> dict[str, object]:
-    return {"step": step, "round": round, "event": kind, "time": "2026-11-16T01:30:49.307+00:00", **fields}
+    """An event of which only these fields matter."""
+    at = {"step": step, "round": round, "event": kind, "time": "2026-11-16T01:30:49.307+00:00"}
+    return at | fields_of(kind, **fields)
 
 
 def copy_of(run: Path, to: Path) -> Path:

@@ -2,7 +2,7 @@ import re
 
 import pytest
 from moods import BAD_ROUND
-from rows import copy_of, of_round, write_lines
+from rows import copy_of, event, of_round, write_lines
 from test_report_page import ATTACK, Page, report, without_config
 
 import small_run
@@ -92,12 +92,11 @@ def test_the_signals_that_moved_come_first_and_the_rest_are_folded(guarded, page
 def test_hostile_sentences_stay_text(guarded, tmp_path):
     rows = small_run.events_of(copy_of(guarded, tmp_path))
     for row in rows:
-        for name in ("sentence", "reason", "gate_reason", "words", "level", "rung", "to"):
+        for name in ("sentence", "reason", "gate_reason", "words"):
             if name in row:
                 row[name] = ATTACK
-        row["before"] = row["after"] = {ATTACK: 1.0}
-    rows.append({**rows[-1], "event": "action", "before": {ATTACK: 1.0}, "after": {ATTACK: 2.0}})
-    rows.append({**rows[-1], "event": "stopped", "reason": ATTACK})
+    rows.append(event(10, 5, "action", words=ATTACK, before={ATTACK: 1.0}, after={ATTACK: 2.0}))
+    rows.append(event(10, 5, "stopped", reason=ATTACK))
     write_lines(tmp_path / "events.jsonl", rows)
     page = Page(report(tmp_path))
     assert page.count("script") == 1
@@ -111,22 +110,20 @@ def test_hostile_sentences_stay_text(guarded, tmp_path):
 def test_hidden_characters_in_sentences_are_shown(tmp_path):
     write_lines(
         tmp_path / "events.jsonl",
-        [{"step": 1, "round": 1, "event": "verdict", "level": "watch\u202e", "sentence": "a\x00b"}],
+        [event(1, 1, "verdict", level="watch", sentence="a\x00b\u202e")],
     )
     html = report(tmp_path)
     assert not set("\x00\u202e") & set(html)
-    assert "A␀b." in html
+    assert "A␀b⟨U+202E⟩." in html
 
 
 @pytest.mark.parametrize(
     "events",
     [
-        [{"event": "verdict"}],
-        [{"step": 10, "round": 1, "event": "verdict", "level": "healthy", "sentence": "all well"}],
-        [{"step": 10, "round": 1, "event": "audit", "reference_pairs": 24, "reference_wins": 12}],
-        [{"step": 10, "round": 1, "event": "audit", "reliability": [{"low": 0}, 3, None, {"low": 0, "high": 1}]}],
-        [{"round": 1, "event": "rollback"}, {"step": 5, "round": 1, "event": "rollback", "step_to": 9}],
-        [{"step": 0, "round": 1, "event": "stopped"}],
+        [event(10, 1, "verdict", level="healthy", sentence="all well")],
+        [event(10, 1, "audit")],
+        [event(5, 1, "rollback", step_from=5, step_to=2)],
+        [event(0, 1, "stopped")],
     ],
 )
 def test_partial_guards_have_a_page(tmp_path, events):
@@ -145,11 +142,10 @@ def test_many_rounds_and_rollbacks_keep_the_page_small(tmp_path):
         directory.mkdir()
         rows = []
         for n in range(1, rounds + 1):
-            at = {"step": 4 * n, "round": n}
-            interval = {"reference_pairs": 24, "reference_rate": 0.5, "reference_low": 0.3, "reference_high": 0.7}
-            rows.append({**at, "event": "audit", "claimed_reference": 0.8, **interval})
-            rows.append({**at, "event": "verdict", "level": "hacking", "sentence": "why " * 30})
-            rows.append({**at, "event": "rollback", "step_from": 4 * n, "step_to": 4 * n - 2, "reason": "x"})
+            rate = {"value": 0.5, "low": 0.3, "high": 0.7}
+            rows.append(event(4 * n, n, "audit", reference_pairs=24, reference_rate=rate, claimed_reference=0.8))
+            rows.append(event(4 * n, n, "verdict", level="hacking", sentence="why " * 30))
+            rows.append(event(4 * n, n, "rollback", step_from=4 * n, step_to=4 * n - 2, reason="x"))
         write_lines(directory / "events.jsonl", rows)
         metrics = [
             {"step": s, "round": 1 + s // 4, "objective/scores": s % 7, "signal/length": s % 5}

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rows import event
+
 from holdfast.report.data import read_run
 from holdfast.report.page import write_report
 from holdfast.report.pipeline_page import is_pipeline, ledger_table, write_pipeline_report
@@ -41,8 +43,8 @@ def test_a_group_of_charts_for_each_stage(tmp_path: Path) -> None:
 
 
 def test_squeezing_is_marked_where_it_was_seen(tmp_path: Path) -> None:
-    event = {"step": 25, "round": 1, "event": "squeezing", "sentence": "It squeezes."}
-    run = read_run(write_run(tmp_path / "run", [probe("dpo", 0), probe("dpo", 25)], [event]))
+    seen = event(25, 1, "squeezing", sentence="It squeezes.")
+    run = read_run(write_run(tmp_path / "run", [probe("dpo", 0), probe("dpo", 25)], [seen]))
     (group,) = dynamics(run.probes, run.squeezed_at)
     assert [(mark.x, mark.label) for mark in group.charts[0].markers] == [(25.0, "squeezing")]
     page = write_report(run_dir := tmp_path / "run").read_text()

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from rows import copy_of, write_lines
+from rows import copy_of, event, write_lines
 
 import small_run
 from holdfast.errors import HoldfastError
@@ -88,8 +88,8 @@ def test_a_name_comes_from_the_directory_when_the_manifest_is_broken(tmp_path):
 
 
 def test_deeply_nested_json_does_not_end_the_report(tmp_path):
-    (tmp_path / "events.jsonl").write_text("[" * 100_000 + "\n" + json.dumps({"event": "resumed"}) + "\n")
-    assert [event.kind for event in read_run(tmp_path).events] == ["resumed"]
+    (tmp_path / "events.jsonl").write_text("[" * 100_000 + "\n" + json.dumps(event(1, 1, "resumed")) + "\n")
+    assert [row.kind for row in read_run(tmp_path).events] == ["resumed"]
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
@@ -128,10 +128,10 @@ def test_steps_done_again_take_back_every_column(tmp_path):
     assert any("2 steps were taken back" in note for note in run.notes)
 
 
-def test_a_step_that_no_run_reaches_is_left_out(tmp_path):
-    write_lines(
-        tmp_path / "metrics.jsonl", [{"step": 1e200, "a": 1.0}, {"step": 2**70, "a": 1.0}, {"step": 3, "a": 1.0}]
-    )
+def test_an_event_that_is_not_whole_or_of_no_known_kind_is_left_out_and_said(tmp_path):
+    rows = [event(1, 1, "resumed", checkpoint="round-0001"), {"step": 1, "round": 1, "event": "resumed"}]
+    rows += [{"step": 1, "round": 1, "event": "from_elsewhere"}, event(2, 1, "run_finished")]
+    write_lines(tmp_path / "events.jsonl", rows)
     run = read_run(tmp_path)
-    assert [row.step for row in run.metrics] == [3]
-    assert run.notes == ("2 lines of metrics.jsonl could not be read and were left out.",)
+    assert [row.kind for row in run.events] == ["resumed", "run_finished"]
+    assert run.notes == ("2 lines of events.jsonl could not be read and were left out.",)

@@ -5,7 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from rows import copy_of, write_lines
+from rows import copy_of, event, write_lines
 
 import small_run
 from holdfast.errors import HoldfastError
@@ -122,9 +122,9 @@ def hostile_run(run, directory):
     write_lines(
         directory / "events.jsonl",
         [
-            {"step": 1, "round": 1, "event": ATTACK, ATTACK: ATTACK},
-            {"step": 1, "round": 1, "event": "refresh", "version": 2, "reason": ATTACK},
-            {"step": 1, "round": 1, "event": "step_skipped", "reason": ATTACK},
+            event(1, 1, "refresh", version=2, reason=ATTACK),
+            event(1, 1, "step_skipped", reason=ATTACK),
+            event(1, 1, "checkpoint_skipped", reason=ATTACK),
         ],
     )
     samples = small_run.rows_of(run / "samples.jsonl")
@@ -156,7 +156,7 @@ def test_hidden_characters_are_shown(tmp_path):
             }
         ],
     )
-    write_lines(tmp_path / "events.jsonl", [{"event": "step_skipped", "reason": "why\u202e\x00"}])
+    write_lines(tmp_path / "events.jsonl", [event(1, 1, "step_skipped", reason="why\u202e\x00")])
     write_lines(tmp_path / "manifest.json", [{"name": "run\u2066\ud800"}])
     html = report(tmp_path)
     assert "Step skipped (why⟨U+202E⟩␀)." in html
@@ -193,7 +193,7 @@ def test_very_long_answers_are_cut_with_a_note(tmp_path):
         {"metrics.jsonl": [{"step": s, "objective/kl": None, "objective/scores": None} for s in range(3)]},
         {"metrics.jsonl": [{"step": 0, "objective/scores": 0.0, "objective/kl": 0.0, "ensemble/spread": 0.1}]},
         {"gold.jsonl": [{"step": 0, "split": "heldout", "gold": 0.3}]},
-        {"events.jsonl": [{"event": "resumed"}, {"step": 0, "event": "refresh", "version": None}]},
+        {"events.jsonl": [event(1, 1, "resumed"), event(0, 1, "refresh", version=2)]},
         {"samples.jsonl": [{"step": 0, "prompt_index": 0, "prompt": "", "response": ""}]},
         {"samples.jsonl": [{"step": s, "prompt_index": s, "prompt": "p", "response": "r"} for s in (0, 5)]},
         {"timings.jsonl": [{"step": 0, "sample": 0.0}]},
@@ -235,7 +235,7 @@ def test_many_prompts_moments_and_events_keep_the_page_small(tmp_path):
     )
     write_lines(
         tmp_path / "events.jsonl",
-        [{"step": s, "event": "step_skipped", "reason": "NaN"} for s in range(5_000)],
+        [event(s, 1, "step_skipped", reason="NaN") for s in range(5_000)],
     )
     html = report(tmp_path)
     assert "The first 24\nare shown." in html
@@ -294,10 +294,7 @@ def test_a_long_run_has_a_page_of_bounded_size(tmp_path):
             for s in range(1, steps + 1)
         ]
         write_lines(directory / "metrics.jsonl", metrics)
-        refreshes = [
-            {"step": s, "round": 1 + s // 10, "event": "refresh", "version": s, "holdout_accuracy": 0.7}
-            for s in range(4, steps, 4)
-        ]
+        refreshes = [event(s, 1 + s // 10, "refresh", version=s, holdout_accuracy=0.7) for s in range(4, steps, 4)]
         write_lines(directory / "events.jsonl", refreshes)
         samples = [
             {"step": s, "round": s // 10, "prompt_index": i, "prompt": f"prompt {i}", "response": "an answer"}
@@ -318,9 +315,7 @@ def test_of_many_refreshes_some_are_marked(refreshes, every):
 
 def test_the_legend_says_which_refreshes_are_marked(tmp_path):
     write_lines(tmp_path / "metrics.jsonl", [{"step": s, "round": s, "objective/scores": 0.5} for s in range(1, 200)])
-    write_lines(
-        tmp_path / "events.jsonl", [{"step": s, "round": s, "event": "refresh", "version": s} for s in range(2, 102)]
-    )
+    write_lines(tmp_path / "events.jsonl", [event(s, s, "refresh", version=s) for s in range(2, 102)])
     page = report(tmp_path)
     assert "a new version of the reward ensemble (one in 2)." in page
     wide = page[page.index('class="wide"') : page.index('class="narrow"')]

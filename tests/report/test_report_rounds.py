@@ -64,7 +64,7 @@ def test_a_run_with_a_guard_that_only_advises(advised):
     assert ending(run, status(run)).headline == "Hacking at the end; no rollback; the guard only advises."
 
 
-FINISHED = {"event": "run_finished"}
+FINISHED = event(99, 99, "run_finished")
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,10 @@ FINISHED = {"event": "run_finished"}
             "Healthy at the end; 60 rollbacks, the last in round 61.",
         ),
         ([event(10, 1, "audit")], "none", "No verdict yet."),
-        ([{"event": "verdict"}], "none", "No verdict at the end; no rollback."),
-        ([{"event": "rollback"}, {"event": "verdict", "level": 3}], "none", None),
         (
-            [{"event": "stopped"}],
+            [event(10, 1, "stopped")],
             "stopped",
-            "Stopped by the guard at its last good policy; it asks what to do; no rollback.",
+            "Stopped by the guard in round 1 at its last good policy; it asks what to do; no rollback.",
         ),
     ],
 )
@@ -107,12 +105,12 @@ def test_endings(tmp_path, events, level, headline):
     run = run_of(tmp_path, events)
     end = ending(run, status(run))
     assert end.level == level
-    assert headline is None or end.headline == headline
+    assert end.headline == headline
 
 
 def test_a_resumed_run_is_no_longer_stopped(tmp_path):
     run = run_of(
-        tmp_path, [verdict(4, "hacking"), rolled_back(4), event(40, 4, "stopped"), {"event": "resumed"}, verdict(5)]
+        tmp_path, [verdict(4, "hacking"), rolled_back(4), event(40, 4, "stopped"), event(40, 4, "resumed"), verdict(5)]
     )
     assert ending(run, status(run)).headline == "Healthy so far, in round 5; 1 rollback, in round 4."
 
@@ -125,7 +123,7 @@ def test_every_round_says_what_was_seen_and_done(guarded):
     rows = {row.number: row for row in table.rows}
     assert list(rows) == [1, 2, 3, 4, 5]
     assert table.in_all == 5
-    assert [row.look for row in table.rows] == ["healthy", "healthy", "hacking", "healthy", "healthy"]
+    assert [row.level for row in table.rows] == ["healthy", "healthy", "hacking", "healthy", "healthy"]
     assert [number for number, row in rows.items() if row.undone] == [BAD_ROUND]
     assert rows[1].anchor is None
     audit = of_round(guarded, "audit", BAD_ROUND)
@@ -180,24 +178,6 @@ def test_many_rollbacks_leave_the_newest_rounds_in_the_table(tmp_path):
     numbers = [row.number for row in round_table(run).rows]
     assert numbers == [1, *range(300 - MOST_ROWS + 2, 301)]
     assert undone(run).spans == ((0, 3000),)
-
-
-@pytest.mark.parametrize("kind", ["audit", "verdict", "action", "advice", "rollback", "stopped", "refresh"])
-def test_fields_may_be_absent_or_anything(tmp_path, kind):
-    names = [
-        "level", "sentence", "reason", "to", "step_to", "step_from", "kl_undone", "before", "after", "rung", "words",
-        "evidence", "reliability", "reference_rate", "reference_pairs", "accepted", "gate_reason", "labels", "ece",
-    ]  # fmt: skip
-    for value in (None, "words", 3, [1], {"a": 1}, True):
-        fields = dict.fromkeys(names, value)
-        run = run_of(tmp_path, [{"event": kind}, {"round": 1, "event": kind}, event(10, 1, kind, **fields)])
-        for row in run.events:
-            assert row.text.endswith((".", "…")), value
-        end = ending(run, status(run))
-        assert (end is None) == (kind == "refresh"), value
-        round_table(run)
-        summary(run)
-        tiles(run)
 
 
 # ---- what was undone
@@ -266,7 +246,7 @@ def test_refused_refreshes_do_not_count_and_versions_may_come_again_after_a_roll
     assert [row.step for row in refresh_events(run)] == [10, 30, 40]
     assert [row.step for row in refused_events(run)] == [20]
     assert "3 refreshes, 1 refused by the gate." in result(
-        run_of(tmp_path, [event(0, 0, "x"), *guard_refreshes(refresh)], [{"step": 1, "round": 1}])
+        run_of(tmp_path, [event(0, 0, "run_finished"), *guard_refreshes(refresh)], [{"step": 1, "round": 1}])
     )
 
 
@@ -284,14 +264,15 @@ def test_what_stands_again_is_not_undone_and_dropped_steps_are(tmp_path):
 
 
 def test_a_refused_refresh_of_which_a_member_was_let_in_tells_the_version_that_it_made(tmp_path):
-    joined = event(20, 3, "refresh", version=3, accepted=False, joined=1, in_use=4, gate_reason="worse on round 2")
-    alone = event(30, 4, "refresh", version=5, accepted=False, joined=None, in_use=4, gate_reason="worse on round 2")
+    refused = {"accepted": False, "in_use": 4, "reason": "due", "gate_reason": "worse on round 2"}
+    joined = event(20, 3, "refresh", version=3, joined=1, **refused)
+    alone = event(30, 4, "refresh", version=5, **refused)
     run = run_of(
         tmp_path, [joined, alone], [{"step": s, "round": s // 10 + 1, "objective/scores": 0.1} for s in (10, 20, 30)]
     )
     assert [joined_version(row) for row in run.events] == [4, None]
     assert "No refresh, 2 refused by the gate (a member of 1 let in)." in result(run)
-    assert run.events[0].text == "Refresh refused by the gate, and its member 2 let in (v4): worse on round 2."
+    assert run.events[0].text == "Refresh (due) refused by the gate, and its member 2 let in (v4): worse on round 2."
     html = render(run)
     assert "; with a version, a member of it was let in." in html
     assert ">× v4<" in html
@@ -385,16 +366,17 @@ def test_what_weighs_in_the_list_of_events(tmp_path):
     ]
 
 
+UNMEASURED = {"before": {"newest": None}, "after": {"newest": None}}
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, "Gate accepted."),
-        ({"accepted": False, "version": 3, "reason": "worse"}, "Gate refused v3: worse."),
+        ({"accepted": False, "version": 3, "reason": "worse"} | UNMEASURED, "Gate refused v3: worse."),
         (
             {"version": 3, "before": {"newest": {"accuracy": 0.66}}, "after": {"newest": {"accuracy": 0.7}}},
             "Gate accepted v3 (66.0% right before, 70.0% after).",
         ),
-        ({"before": {"newest": None}, "after": 3}, "Gate accepted."),
     ],
 )
 def test_what_the_gate_did_in_words(tmp_path, fields, expected):

@@ -2,12 +2,18 @@
 
 import json
 
+from rows import event
+
 from holdfast.report.data import read_run
 from holdfast.report.tail import RunFollower
 
 
 def row(step, **values):
     return json.dumps({"step": step, "round": 1, **values}) + "\n"
+
+
+def happened(step, kind):
+    return json.dumps(event(step, 1, kind)) + "\n"
 
 
 def same(follower, path):
@@ -26,7 +32,7 @@ def test_what_is_new_is_added(tmp_path):
     first = same(follower, tmp_path)
     with metrics.open("a") as file:
         file.write(row(2, x=2.0))
-    events.write_text(row(2, event="refresh"))
+    events.write_text(happened(2, "refresh"))
     assert len(same(follower, tmp_path).metrics) == 2
     assert len(first.metrics) == 1  # who looked before sees what they saw
 
@@ -43,11 +49,11 @@ def test_half_a_line_waits_for_its_other_half(tmp_path):
 def test_a_file_that_was_cut_and_written_on_is_read_anew(tmp_path):
     metrics, events = tmp_path / "metrics.jsonl", tmp_path / "events.jsonl"
     metrics.write_text("".join(row(n, x=float(n)) for n in range(1, 9)))
-    events.write_text(row(8, event="verdict") + row(8, event="audit"))
+    events.write_text(happened(8, "verdict") + happened(8, "audit"))
     follower = RunFollower(tmp_path)
     follower.read()
     metrics.write_text("".join(row(n, x=float(n)) for n in range(1, 4)) + "".join(row(n, x=-1.0) for n in range(4, 12)))
-    events.write_text(row(8, event="verdict") + row(9, event="rollback", to="round-0001") + row(9, event="audit"))
+    events.write_text(happened(8, "verdict") + happened(9, "rollback") + happened(9, "audit"))
     data = same(follower, tmp_path)
     assert data.known("x")[-1] == (11, -1.0)
-    assert [event.kind for event in data.events] == ["verdict", "rollback", "audit"]
+    assert [row.kind for row in data.events] == ["verdict", "rollback", "audit"]

@@ -24,6 +24,7 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.text import visible
 from holdfast.web.labelling import LONGEST_SHOWN
 from holdfast.web.security import cookie_name
+from lone_events import fields_of
 
 pytestmark = pytest.mark.slow
 WAIT_MS = 30_000
@@ -247,8 +248,12 @@ def test_hostile_text_is_shown_as_text(browser, place):
     )
     (run / "events.jsonl").write_text(
         "".join(
-            json.dumps({"step": 1, "round": 1, "event": k, "reason": t, "level": t, "sentence": t, "by": t}) + "\n"
-            for t in HOSTILE for k in ("verdict", "owner", "rollback", "stopped")
+            json.dumps({"step": 1, "round": 1, "event": kind} | fields_of(kind, **dict.fromkeys(names, text))) + "\n"
+            for text in HOSTILE
+            for kind, names in (
+                ("verdict", ("sentence",)), ("owner", ("words", "by")), ("rollback", ("reason",)),
+                ("stopped", ("reason",)),
+            )
         )
     )  # fmt: skip
     tokens = served.sessions(url, anna="owner", ben="labeller")

@@ -18,6 +18,7 @@ from holdfast.preferences.comparison import Choice, Comparison, Label, Provenanc
 from holdfast.preferences.store import PreferenceStore
 from holdfast.track.registry import REGISTRY
 from holdfast.web.security import cookie_name
+from lone_events import fields_of
 
 pytestmark = pytest.mark.slow
 STEPS, PER_ROUND, LABELS = 20_000, 10, 200_000
@@ -40,10 +41,11 @@ def write_run(path):
             rate = {"value": 0.6, "low": 0.4, "high": 0.8}
             audit = {"labels": 24, "labels_left": 100, "reference_pairs": 24, "reference_wins": 14.0,
                      "reference_rate": rate, "claimed_reference": 0.7, "ece": 0.05}  # fmt: skip
-            file.write(json.dumps({**place, "event": "audit", **audit}) + "\n")
+            file.write(json.dumps({**place, "event": "audit"} | fields_of("audit", **audit)) + "\n")
             verdict = {"level": "healthy", "sentence": "people preferred the policy"}
-            file.write(json.dumps({**place, "event": "verdict", **verdict}) + "\n")
-            file.write(json.dumps({**place, "event": "refresh", "version": number, "reason": "due"}) + "\n")
+            file.write(json.dumps({**place, "event": "verdict", "evidence": {}, **verdict}) + "\n")
+            refresh = fields_of("refresh", version=number, reason="due")
+            file.write(json.dumps({**place, "event": "refresh", **refresh}) + "\n")
     with (path / "samples.jsonl").open("w") as file:
         for number in range(0, STEPS // PER_ROUND + 1, 10):
             for prompt in range(12):

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from holdfast.errors import HoldfastError
 from holdfast.events import sentences as say
 from holdfast.events.sentences import Fields
-from holdfast.text import because, one_line, sentence
+from holdfast.text import because, counted, format_setting, format_value, one_line, sentence
 
 Weight = Literal["main", "minor", "alarm"]
 Type = type | UnionType
@@ -74,21 +74,25 @@ _AUDIT: Mapping[str, Type] = {
 }  # fmt: skip
 
 
+def _comparisons(fields: Fields) -> str:
+    return counted(fields["comparisons"], "comparison")
+
+
 def _advice_line(at: str, fields: Fields) -> str:
     # The reason is the verdict's and the same for every rung; the gravest one says it.
     words = f"{at}advice: {say.advised(fields)}"
-    return because(words, fields.get("reason")) if fields.get("rung") in ("rollback", "stop") else words
+    return because(words, fields["reason"]) if fields["rung"] in ("rollback", "stop") else words
 
 
 _KINDS = (
     # Preparation
     EventKind(
         "sft_finished", "the reference has learnt from demonstrations", {"loss": NUMBER, "demonstrations": int},
-        say.sft_finished,
+        lambda fields: f"Supervised fine-tuning finished with a loss of {format_value(fields['loss'])}.",
     ),
     EventKind(
         "ensemble_trained", "the first version of the ensemble is there", _VERSION,
-        lambda fields: f"Reward ensemble{say.version(fields)} trained{say.fit(fields)}.",
+        lambda fields: f"Reward ensemble v{fields['version']} trained{say.fit(fields)}.",
     ),
     EventKind(
         "baselines", "the signals have read the reference's answers; mean and standard deviation of each",
@@ -98,24 +102,29 @@ _KINDS = (
     # Labels
     EventKind(
         "labels_collected", "a round's comparisons have been answered, and some easy ones of before again",
-        {"comparisons": int, "labels": int, "repeats": int}, say.labels_collected, "minor",
+        {"comparisons": int, "labels": int, "repeats": int},
+        lambda fields: f"{counted(fields['labels'], 'label')} collected on {_comparisons(fields)}.", "minor",
     ),
     EventKind(
         "labels_repeated", "some of the first comparisons were asked again, for the gate to compare with",
-        {"repeats": int}, say.labels_repeated, "minor",
+        {"repeats": int},
+        lambda fields: f"{counted(fields['repeats'], 'easy comparison')} asked again, for the gate to compare with.",
+        "minor",
     ),
     EventKind(
-        "waiting", "the run waits for people", {"purpose": str, "comparisons": int, "batch": str}, say.waiting, "minor",
+        "waiting", "the run waits for people", {"purpose": str, "comparisons": int, "batch": str},
+        lambda fields: f"Waiting for people to answer {_comparisons(fields)} ({fields['purpose']}).", "minor",
     ),
     EventKind(
         "waited", "people have answered, or the time was up",
-        {"purpose": str, "comparisons": int, "answered": int, "reason": str, "batch": str}, say.waited, "minor",
+        {"purpose": str, "comparisons": int, "answered": int, "reason": str, "batch": str},
+        say.with_reason(lambda fields: f"{fields['answered']:,} of {_comparisons(fields)} answered"), "minor",
     ),
     EventKind(
         "second_opinions_missing",
         "the judge did not give the opinions that are only measured; the run goes on without",
         {"comparisons": int, "reason": str},
-        say.with_reason(lambda fields: f"No second opinions of the judge on {say.count_of(fields, 'comparisons')}"),
+        say.with_reason(lambda fields: f"No second opinions of the judge on {_comparisons(fields)}"),
     ),
     EventKind(
         "label_quality", "what is known of labellers has changed: `labeller`, `weight` and `reasons` of each",
@@ -146,7 +155,7 @@ _KINDS = (
     ),
     EventKind(
         "verdict", "a round is judged: healthy, watch or hacking", {"level": str, "sentence": str, "evidence": Mapping},
-        say.verdict,
+        lambda fields: sentence(because(f"Verdict {one_line(fields['level'])}", fields["sentence"])),
     ),
     EventKind(
         "choice", "in the last round people seemed to like the last good policy better, and were asked again",
@@ -168,13 +177,13 @@ _KINDS = (
         "the run went back to its last good checkpoint, or to the one that an owner chose (`by`); `undone` are all "
         "steps that do not stand now, as stretches after the first number up to the second",
         {"to": str, "step_from": int, "step_to": int, **_REASON}, say.rollback, "alarm",
-        lambda at, fields: because(f"{at}ROLLED BACK {say.back_to(fields)}", fields.get("reason")),
+        lambda at, fields: because(f"{at}ROLLED BACK {say.back_to(fields)}", fields["reason"]),
         {"kl_undone": NUMBER, "undone": list, "ensemble_version": int, "by": str},
     ),
     EventKind(
         "stopped", "the guard ended the run at its last good policy, and asks", _REASON,
         say.with_reason(lambda fields: "Stopped by the guard at its last good policy"), "alarm",
-        lambda at, fields: because(f"{at}STOPPED at the last good policy", fields.get("reason")),
+        lambda at, fields: because(f"{at}STOPPED at the last good policy", fields["reason"]),
     ),
     EventKind(
         "owner", "something that an owner asked for was carried out or refused",
@@ -185,9 +194,13 @@ _KINDS = (
     # Steps and rounds
     EventKind(
         "kl_limit", "KL went over `kl.hard_limit`; the round ends", {"kl": NUMBER, "limit": NUMBER},
-        say.kl_limit, "alarm",
+        lambda fields: f"KL reached {format_value(fields['kl'])} nats, over the limit of "
+        f"{format_setting(fields['limit'])}.", "alarm",
     ),
-    EventKind("lr_decayed", "the policy has settled", {"lr": NUMBER}, say.lr_decayed, "alarm"),
+    EventKind(
+        "lr_decayed", "the policy has settled", {"lr": NUMBER},
+        lambda fields: f"Learning rate lowered to {format_value(fields['lr'])}.", "alarm",
+    ),
     EventKind(
         "step_skipped", "a step was dropped, since a value was not a number", _REASON,
         lambda fields: f"Step skipped{say.in_brackets(fields)}.", "alarm",
@@ -195,7 +208,7 @@ _KINDS = (
     EventKind(
         "squeezing", "in DPO, the argmax rises while chosen answers fall",
         {"sentence": str, "peak_step": int, "chosen_fall": NUMBER, "rejected_fall": NUMBER, "argmax_rise": NUMBER},
-        lambda fields: sentence(f"Squeezing: {one_line(fields.get('sentence'))}"), "alarm",
+        lambda fields: sentence(f"Squeezing: {one_line(fields['sentence'])}"), "alarm",
     ),
     EventKind("round_finished", "a round is over", {"kl": NUMBER, "kl_round": NUMBER}, weight="minor"),
     EventKind(
@@ -224,22 +237,20 @@ def event_kind(name: str) -> EventKind:
 
 def event_sentence(kind: str, fields: Fields) -> str:
     """What the report says of an event."""
-    own = KINDS[kind].sentence if kind in KINDS else None
-    return own(fields) if own else f"{kind.replace('_', ' ').strip().capitalize()}{say.details(fields)}."
+    own = KINDS[kind].sentence
+    return own(fields) if own else f"{kind.replace('_', ' ').capitalize()}{say.details(fields)}."
 
 
 def event_line(kind: str, round: int, fields: Fields) -> str | None:
     """What is said of an event while a run goes on; None where nothing need be said."""
-    own = KINDS[kind].line if kind in KINDS else None
+    own = KINDS[kind].line
     return None if own is None else own(_at(round), fields)
 
 
 def round_line(round: int, audit: Fields, verdict: Fields) -> str:
     """A round as it ended. A watch gives its reason below; a hacking verdict leaves that to what is done about it."""
-    level = one_line(verdict.get("level")) or "no verdict"
-    line = f"{_at(round)}{level:<9} {say.people(audit)}".rstrip()
-    reason = one_line(verdict.get("sentence"))
-    return f"{line}\n{INDENT}{reason}" if level == "watch" and reason else line
+    line = f"{_at(round)}{verdict['level']:<9} {say.people(audit)}"
+    return f"{line}\n{INDENT}{one_line(verdict['sentence'])}" if verdict["level"] == "watch" else line
 
 
 def _at(round: int) -> str:
@@ -250,10 +261,8 @@ def weight_of(kind: str, fields: Fields) -> Weight:
     """How much an event weighs among others."""
     if kind == "verdict":
         levels: dict[str, Weight] = {"healthy": "minor", "hacking": "alarm"}
-        return levels.get(one_line(fields.get("level")), "main")
-    if say.is_refused(kind, fields):
-        return "alarm"
-    return KINDS[kind].weight if kind in KINDS else "main"
+        return levels.get(fields["level"], "main")
+    return "alarm" if say.is_refused(kind, fields) else KINDS[kind].weight
 
 
 def events_markdown() -> str:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.events import Weight, event_sentence, weight_of
-from holdfast.events.sentences import is_refused
+from holdfast.events import KINDS, Weight, event_sentence, weight_of
+from holdfast.events.sentences import Fields, is_refused
 from holdfast.parallel.garbage import collection_paused
 from holdfast.report.metrics import MetricTable
 from holdfast.text import as_number
 
-JsonRow = dict[str, object]
+JsonRow = dict[str, Any]
 
 FILES = (
     "config.toml",
@@ -37,20 +37,15 @@ FILES = (
 class EventRow:
     """Something that happened, with its own fields."""
 
-    step: int | None
-    round: int | None
+    step: int
+    round: int
     kind: str
-    fields: Mapping[str, object]
-
-    def number(self, name: str) -> float | None:
-        """A field as a number, or None if it is absent or not one."""
-        return as_number(self.fields.get(name))
+    fields: Fields
 
     @property
     def when(self) -> str:
-        """ "step 1,200, round 3", as far as it is known."""
-        places = (("step", self.step), ("round", self.round))
-        return ", ".join(f"{name} {number:,}" for name, number in places if number is not None)
+        """ "step 1,200, round 3"."""
+        return f"step {self.step:,}, round {self.round:,}"
 
     @property
     def text(self) -> str:
@@ -123,7 +118,7 @@ class RunData:
 
     name: str
     config: str
-    manifest: Mapping[str, object]
+    manifest: JsonRow
     metrics: MetricTable
     events: tuple[EventRow, ...]
     gold: tuple[GoldRow, ...]
@@ -168,7 +163,6 @@ def read_run(run_dir: Path) -> RunData:
     if not any((run_dir / name).is_file() for name in FILES):
         raise HoldfastError(f"{run_dir} holds no run: none of {', '.join(FILES)} is there.")
     notes: list[str] = []
-    manifest = read_manifest(run_dir / "manifest.json", notes)
     metrics = MetricTable()
     for step, number, values in rows_of(run_dir / "metrics.jsonl", metric_row, notes):
         metrics.add(step, number, values)
@@ -177,23 +171,43 @@ def read_run(run_dir: Path) -> RunData:
             f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume); "
             "the charts show the line that was kept."
         )
-    config = text_of(run_dir / "config.toml")
-    measured = tuple(rows_of(run_dir / "gold.jsonl", gold_row, notes))
+    return run_data(
+        run_dir,
+        metrics,
+        events=tuple(rows_of(run_dir / "events.jsonl", event_row, notes)),
+        measured=tuple(rows_of(run_dir / "gold.jsonl", gold_row, notes)),
+        samples=rows_of(run_dir / "samples.jsonl", sample_row, notes),
+        timings=rows_of(run_dir / "timings.jsonl", timing_row, notes),
+        probes=rows_of(run_dir / "probes.jsonl", _probe, notes),
+        notes=notes,
+    )
+
+
+def run_data(
+    run_dir: Path,
+    metrics: MetricTable,
+    events: tuple[EventRow, ...],
+    measured: tuple[GoldRow, ...],
+    samples: Iterable[SampleRow],
+    timings: Iterable[TimingRow],
+    probes: Iterable[ProbeRow],
+    notes: list[str],
+) -> RunData:
+    """A run of the rows that were read; those that it took back are left out."""
+    manifest = read_manifest(run_dir / "manifest.json", notes)
     gold = lineage(measured, lambda row: (row.step, (row.split, row.prompt_index)))
     return RunData(
         name=str(manifest.get("name") or run_dir.resolve().name),
-        config=config or "",
+        config=text_of(run_dir / "config.toml") or "",
         manifest=manifest,
         metrics=metrics,
-        events=tuple(rows_of(run_dir / "events.jsonl", event_row, notes)),
+        events=events,
         gold=gold,
-        samples=lineage(
-            rows_of(run_dir / "samples.jsonl", sample_row, notes), lambda row: (row.step, row.prompt_index)
-        ),
-        timings=lineage(rows_of(run_dir / "timings.jsonl", timing_row, notes), lambda row: (row.step, 0)),
-        notes=tuple(notes),
+        samples=lineage(samples, lambda row: (row.step, row.prompt_index)),
+        timings=lineage(timings, lambda row: (row.step, 0)),
+        probes=lineage(probes, lambda row: (row.step, row.stage)),
         gold_undone=measured_again(measured, gold),
-        probes=lineage(rows_of(run_dir / "probes.jsonl", _probe, notes), lambda row: (row.step, row.stage)),
+        notes=tuple(notes),
     )
 
 
@@ -221,14 +235,6 @@ def measured_again(measured: Sequence[GoldRow], kept: Sequence[GoldRow]) -> tupl
     stay = {id(row) for row in kept}
     gone = [row for row in measured if row.split == "heldout" and id(row) not in stay and row.step in steps]
     return lineage(gone, lambda row: (row.step, row.split))
-
-
-def as_count(value: object) -> int | None:
-    """A whole number that counts something, or None."""
-    if type(value) is int and abs(value) < 2**62:
-        return value
-    number = as_number(value)
-    return int(number) if number is not None and number == int(number) and abs(number) < 2**62 else None
 
 
 # ---- files
@@ -261,19 +267,25 @@ def parse_row(line: str) -> JsonRow | None:
     return row if isinstance(row, dict) else None
 
 
-def rows_of(path: Path, read: Callable[[JsonRow], Row | None], notes: list[str]) -> Iterator[Row]:
+def read_row(line: str, read: Callable[[JsonRow], Row]) -> Row | None:
+    """A line as a row; None for half a line, or one that is damaged."""
+    parsed = parse_row(line)
+    try:
+        return None if parsed is None else read(parsed)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def rows_of(path: Path, read: Callable[[JsonRow], Row], notes: list[str]) -> Iterator[Row]:
     """The rows of a file one by one, so that a long run is never in memory as text."""
     unread = torn = 0
     for line in _lines(path):
         unread += torn
-        parsed = parse_row(line)
-        row = read(parsed) if parsed is not None else None
+        row = read_row(line, read)
         # Half a line is not there yet, if it is the last.
-        torn = parsed is None
+        torn = row is None
         if row is not None:
             yield row
-        elif parsed is not None:
-            unread += 1
     if unread:
         notes.append(
             f"{unread} {'line' if unread == 1 else 'lines'} of {path.name} could not be read "
@@ -298,70 +310,55 @@ def _lines(path: Path) -> Iterator[str]:
 # ---- rows
 
 
-def metric_row(row: JsonRow) -> tuple[int, int, JsonRow] | None:
-    step, number = as_count(row.pop("step", None)), as_count(row.pop("round", None))
-    return None if step is None else (step, number or 0, row)
+def metric_row(row: JsonRow) -> tuple[int, int, JsonRow]:
+    return int(row.pop("step")), int(row.pop("round", 0)), row
 
 
-def event_row(row: JsonRow) -> EventRow | None:
-    kind = row.get("event")
-    if not isinstance(kind, str):
-        return None
+def event_row(row: JsonRow) -> EventRow:
+    kind = KINDS[row["event"]]
     fields = {sys.intern(name): value for name, value in row.items() if name not in ("step", "round", "event")}
-    return EventRow(as_count(row.get("step")), as_count(row.get("round")), sys.intern(kind), fields)
+    if missing := kind.fields.keys() - fields.keys():
+        raise KeyError(*missing)
+    return EventRow(int(row["step"]), int(row["round"]), kind.name, fields)
 
 
-def gold_row(row: JsonRow) -> GoldRow | None:
-    step, split = as_count(row.get("step")), row.get("split")
-    if step is None or not isinstance(split, str):
-        return None
-    return GoldRow(step, sys.intern(split), as_number(row.get("gold")), as_count(row.get("prompt_index")))
+def gold_row(row: JsonRow) -> GoldRow:
+    return GoldRow(int(row["step"]), sys.intern(row["split"]), as_number(row["gold"]), row.get("prompt_index"))
 
 
-def sample_row(row: JsonRow) -> SampleRow | None:
-    step, index = as_count(row.get("step")), as_count(row.get("prompt_index"))
-    prompt, response = row.get("prompt"), row.get("response")
-    if step is None or index is None or not isinstance(prompt, str) or not isinstance(response, str):
-        return None
+def sample_row(row: JsonRow) -> SampleRow:
     return SampleRow(
-        step=step,
-        round=as_count(row.get("round")) or 0,
-        prompt_index=index,
-        prompt=sys.intern(prompt),  # the same few prompts are answered again and again
-        response=response,
-        finished=row.get("finished") is not False,
+        step=int(row["step"]),
+        round=int(row.get("round", 0)),
+        prompt_index=int(row["prompt_index"]),
+        prompt=sys.intern(row["prompt"]),  # the same few prompts are answered again and again
+        response=row["response"],
+        finished=bool(row.get("finished", True)),
         score=as_number(row.get("score")),
         spread=as_number(row.get("spread")),
     )
 
 
-def timing_row(row: JsonRow) -> TimingRow | None:
-    step = as_count(row.get("step"))
-    if step is None:
-        return None
-    numbers = {sys.intern(name): as_number(value) for name, value in row.items() if name not in ("step", "round")}
-    return TimingRow(step, {name: number for name, number in numbers.items() if number is not None})
+def timing_row(row: JsonRow) -> TimingRow:
+    seconds = {sys.intern(name): as_number(value) for name, value in row.items() if name not in ("step", "round")}
+    return TimingRow(int(row["step"]), {name: value for name, value in seconds.items() if value is not None})
 
 
-def _probe(row: JsonRow) -> ProbeRow | None:
-    step, stage, logprob = as_count(row.get("step")), row.get("stage"), row.get("logprob")
-    if step is None or not isinstance(stage, str) or not isinstance(logprob, dict):
-        return None
-    numbers = {sys.intern(str(kind)): as_number(value) for kind, value in logprob.items()}
+def _probe(row: JsonRow) -> ProbeRow:
+    numbers = {sys.intern(kind): as_number(value) for kind, value in row["logprob"].items()}
     rollout = row.get("rollout")
     return ProbeRow(
-        stage=sys.intern(stage),
-        step=step,
+        stage=sys.intern(row["stage"]),
+        step=int(row["step"]),
         logprob={kind: number for kind, number in numbers.items() if number is not None},
-        argmax=as_number(row.get("argmax")),
-        entropy=as_number(row.get("entropy")),
-        margin_gain=as_number(row.get("margin_gain")),
-        positive=_moved(rollout, "positive"),
-        negative=_moved(rollout, "negative"),
+        argmax=as_number(row["argmax"]),
+        entropy=as_number(row["entropy"]),
+        margin_gain=as_number(row["margin_gain"]),
+        positive=_moved(rollout["positive"]) if rollout else None,
+        negative=_moved(rollout["negative"]) if rollout else None,
     )
 
 
-def _moved(rollout: object, sign: str) -> float | None:
-    own = rollout.get(sign) if isinstance(rollout, dict) else None
-    before, after = (as_number(own.get(name)) if isinstance(own, dict) else None for name in ("before", "after"))
+def _moved(tokens: Mapping[str, float | None]) -> float | None:
+    before, after = tokens["before"], tokens["after"]
     return None if before is None or after is None else after - before

@@ -10,7 +10,7 @@ from holdfast.charts.spec import ChartSpec, Series
 from holdfast.events.sentences import Opponent, rate_of
 from holdfast.report.data import EventRow, RunData
 from holdfast.statistics import wilson
-from holdfast.text import as_number, counted, format_value
+from holdfast.text import counted, format_value
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
 SIGNALS = "signal/"
@@ -25,7 +25,7 @@ SMALL_WIDTH, SMALL_HEIGHT = 350.0, 210.0
 
 def audit_charts(run: RunData) -> list[ChartSpec]:
     """What people said beside what was claimed, and the test that decides; only those that have data."""
-    audits = [event for event in run.events if event.kind == "audit" and event.step is not None]
+    audits = [event for event in run.events if event.kind == "audit"]
     charts = [
         _win_rate(
             audits,
@@ -46,7 +46,7 @@ def audit_charts(run: RunData) -> list[ChartSpec]:
 
 
 def _win_rate(audits: Sequence[EventRow], opponent: Opponent, title: str, subtitle: str) -> ChartSpec:
-    points = [(float(event.step or 0), rate_of(event.fields, opponent)) for event in audits]
+    points = [(float(event.step), rate_of(event.fields, opponent)) for event in audits]
     known = [(x, rate) for x, rate in points if rate is not None]
     xs, few = [x for x, _ in known], len(known) <= MOST_DOTS
     people = Series(
@@ -77,27 +77,14 @@ class ClaimBin:
     observed: float
 
 
-def bins_of(event: EventRow) -> dict[tuple[float, float], ClaimBin]:
-    """The reliability curve of an audit by the edges of its bins; what cannot be read is left out."""
-    rows = event.fields.get("reliability")
-    bins: dict[tuple[float, float], ClaimBin] = {}
-    for row in rows if isinstance(rows, list) else []:
-        if not isinstance(row, dict):
-            continue
-        values = [as_number(row.get(name)) for name in ("low", "high", "count", "claimed", "observed")]
-        known = [value for value in values if value is not None]
-        if len(known) == len(values) and known[2] >= 1:
-            low, high, count, claimed, observed = known
-            bins[low, high] = ClaimBin(int(count), claimed, observed)
-    return bins
-
-
 def pooled_bins(audits: Sequence[EventRow]) -> list[ClaimBin]:
     """The bins of several audits as one: counts add up, means are weighted by them."""
     by_edges: dict[tuple[float, float], list[ClaimBin]] = {}
     for event in audits:
-        for edges, one in bins_of(event).items():
-            by_edges.setdefault(edges, []).append(one)
+        for row in event.fields["reliability"]:
+            if row["count"]:
+                one = ClaimBin(row["count"], row["claimed"], row["observed"])
+                by_edges.setdefault((row["low"], row["high"]), []).append(one)
     return [_together(by_edges[edges]) for edges in sorted(by_edges)]
 
 
@@ -146,30 +133,26 @@ def _claims(name: str, bins: Sequence[ClaimBin], colour: int, intervals: bool = 
 
 def _measures(audits: Sequence[EventRow]) -> str:
     """Accuracy and errors of the claims in the newest audit."""
-    fields = audits[-1] if audits else None
+    fields = audits[-1].fields if audits else {}
     named = (("right on", "accuracy", True), ("calibration error", "ece", True), ("Brier score", "brier", False))
-    values = [(words, fields.number(name) if fields else None, percent) for words, name, percent in named]
+    values = [(words, fields.get(name), percent) for words, name, percent in named]
     measures = [f"{words} {format_value(value, percent)}" for words, value, percent in values if value is not None]
     return f" Newest audit: {', '.join(measures)}." if measures else ""
 
 
 def _evidence(run: RunData) -> ChartSpec:
     """The sequential test: how strongly all answers so far speak for an alarm, beside what an alarm takes."""
-    rows: list[tuple[float, float, float | None]] = []
-    for event in run.events:
-        evidence = event.fields.get("evidence") if event.kind == "verdict" else None
-        value = as_number(evidence.get("evidence")) if isinstance(evidence, dict) else None
-        if isinstance(evidence, dict) and value is not None and value > 0 and event.step is not None:
-            rows.append((float(event.step), value, as_number(evidence.get("evidence_needed"))))
+    verdicts = [(float(event.step), event.fields["evidence"]) for event in run.events if event.kind == "verdict"]
+    rows = [(step, evidence["evidence"]) for step, evidence in verdicts if evidence.get("evidence")]
     few = len(rows) <= MOST_DOTS
-    bars = [bar for _, _, bar in rows if bar is not None and bar > 0]
+    bars = [evidence["evidence_needed"] for _, evidence in verdicts if evidence.get("evidence_needed")]
     return ChartSpec(
         title="Evidence that people like it less",
         subtitle="The test over all audits: on average at most 1 while nothing is wrong. At the bar the verdict is "
         "hacking; a rollback spends it.",
         unit="times likelier than chance",
-        series=(Series("evidence", [x for x, _, _ in rows], [y for _, y, _ in rows], VERMILION, dots=few),),
-        limit=Series("alarm", [rows[0][0]], [round(bars[-1], 2)]) if bars else None,
+        series=(Series("evidence", [x for x, _ in rows], [y for _, y in rows], VERMILION, dots=few),),
+        limit=Series("alarm", [rows[0][0]], [round(bars[-1], 2)]) if rows and bars else None,
         log_y=True,
     )
 
@@ -220,36 +203,31 @@ def movement(values: Sequence[float | None]) -> float:
     return max(abs(mean - means[0]) for mean in means) / max(within, least, 1e-12)
 
 
+def window(count: int) -> int:
+    """Light smoothing: about a twenty-fifth of the run, and none where there are few values."""
+    return 0 if count < 25 else max(3, count // 25) | 1
+
+
 NAMES = {"kl": "KL", "ppo": "PPO"}
 
 
 def baselines(run: RunData) -> dict[str, float]:
     """What each signal reads in the reference's answers, by its metric, as far as the run has written it down."""
-    written = [event.fields.get("signals") for event in run.events if event.kind == "baselines"]
-    signals = written[-1] if written else None
-    pairs = signals.items() if isinstance(signals, dict) else ()
-    means = {name: as_number(entry.get("mean")) for name, entry in pairs if isinstance(entry, dict)}
-    return {name: mean for name, mean in means.items() if mean is not None}
+    written = [event.fields["signals"] for event in run.events if event.kind == "baselines"]
+    return {name: entry["mean"] for name, entry in written[-1].items()} if written else {}
 
 
-def _signal(run: RunData, name: str, meaning: str, unit: str, usual: float | None = None) -> ChartSpec:
+def _signal(run: RunData, name: str, meaning: str, unit: str, usual: float | None) -> ChartSpec:
     words = [NAMES.get(word, word) for word in name.removeprefix(SIGNALS).split("_")]
     title = " ".join(words)
     xs, ys = run.metric(name)
-    count = run.metrics.count(name)
-    span = max(3, count // 25) | 1 if count >= 25 else 0
     return ChartSpec(
         title=title[:1].upper() + title[1:],
         subtitle=f"{meaning[:1].upper()}{meaning[1:]}." if meaning else "",
         unit="" if unit == "share" else unit,
-        series=(Series("", xs, ys, SKY, smooth=span),),
+        series=(Series("", xs, ys, SKY, smooth=window(run.metrics.count(name))),),
         limit=Series("reference", xs[:1], [usual], bare=True) if usual is not None and xs else None,
         percent=unit == "share",
         width=SMALL_WIDTH,
         height=SMALL_HEIGHT,
     )
-
-
-def on_steps(chart: ChartSpec) -> bool:
-    """Whether a chart has the run's steps along its axis, so that marks belong into it."""
-    return chart.x_label == "step"

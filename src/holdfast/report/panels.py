@@ -6,9 +6,9 @@ from holdfast.charts import axes
 from holdfast.charts.layers import gutter_width
 from holdfast.charts.spec import Band, ChartSpec, Marker, Series, Span
 from holdfast.report.data import RunData
-from holdfast.report.guard_panels import audit_charts, on_steps, signal_charts
+from holdfast.report.guard_panels import audit_charts, signal_charts, window
 from holdfast.report.refreshes import joined_version, refresh_events, refused_events
-from holdfast.report.undone import rollback_step, rollbacks, undone
+from holdfast.report.undone import rollbacks, undone
 
 WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
 MOST_MARKERS = 60
@@ -210,7 +210,7 @@ def panels(run: RunData) -> Panels:
     span = _x_range(run)
 
     def with_marks(spec: ChartSpec, markers: list[Marker] = marks) -> ChartSpec:
-        if not on_steps(spec):
+        if spec.x_label != "step":
             return spec
         return replace(spec, markers=tuple(markers), spans=gone, rounds=starts, x_range=span)
 
@@ -239,14 +239,14 @@ def _marks(run: RunData) -> list[Marker]:
     """New versions of the ensemble, refreshes that the gate refused, and rollbacks; of very many only some."""
     refreshes = [event for event in refresh_events(run) if event.step]
     refused = [event for event in refused_events(run) if event.step]
-    back = [step for event in rollbacks(run) if (step := rollback_step(event)) is not None]
+    back = [event.fields["step_from"] for event in rollbacks(run)]
     return [
         *(
-            Marker(float(event.step or 0), _version_label(event.number("version")))
+            Marker(float(event.step), f"v{event.fields['version']}")
             for event in refreshes[:: marked_every(len(refreshes))]
         ),
         *(
-            Marker(float(event.step or 0), _refused_label(joined_version(event)), "refused")
+            Marker(float(event.step), "×" if (joined := joined_version(event)) is None else f"× v{joined}", "refused")
             for event in refused[:: marked_every(len(refused))]
         ),
         *(Marker(float(step), "rollback", "alarm") for step in back[:: marked_every(len(back))]),
@@ -275,14 +275,6 @@ def marked_every(refreshes: int) -> int:
         power *= 10
 
 
-def _version_label(version: float | None) -> str:
-    return "refresh" if version is None else f"v{version:g}"
-
-
-def _refused_label(joined: float | None) -> str:
-    return "×" if joined is None else f"× v{joined:g}"
-
-
 def _round_starts(run: RunData) -> tuple[float, ...]:
     steps, rounds = run.metrics.steps, run.metrics.rounds
     return tuple(float(steps[i]) for i in range(len(steps)) if i == 0 or rounds[i] != rounds[i - 1])
@@ -291,11 +283,6 @@ def _round_starts(run: RunData) -> tuple[float, ...]:
 def _x_range(run: RunData) -> tuple[float, float] | None:
     steps = [*run.metrics.steps, *(row.step for row in run.gold)]
     return (float(min(steps)), float(max(steps))) if steps else None
-
-
-def window(count: int) -> int:
-    """Light smoothing: about a twenty-fifth of the run, and none where there are few values."""
-    return 0 if count < 25 else max(3, count // 25) | 1
 
 
 def _proxy(run: RunData) -> ChartSpec:
@@ -339,7 +326,7 @@ def _gold(run: RunData) -> ChartSpec:
 
 def _gold_before_and_after(run: RunData) -> list[tuple[int, float]]:
     """Held-out gold; where a rollback was measured, that of the policy it took back comes before the older one's."""
-    back = {rollback_step(event) for event in rollbacks(run)}
+    back = {event.fields["step_from"] for event in rollbacks(run)}
     taken_back = [(row.step, row.gold) for row in run.gold_undone if row.gold is not None and row.step in back]
     return sorted([*taken_back, *run.gold_of("heldout")], key=lambda point: point[0])
 
@@ -368,11 +355,8 @@ def _metric_chart(run: RunData, panel: MetricPanel) -> ChartSpec:
 
 
 def _accuracy(run: RunData) -> ChartSpec:
-    by_version: dict[float, tuple[float | None, float | None]] = {}
-    for event in run.events:
-        version = event.number("version")
-        if version is not None and event.kind in ("ensemble_trained", "refresh") and not event.refused:
-            by_version[version] = (event.number("train_accuracy"), event.number("holdout_accuracy"))
+    trained = [event for event in run.events if event.kind in ("ensemble_trained", "refresh") and not event.refused]
+    by_version = {event.fields["version"]: event.fields for event in trained}
     xs = sorted(by_version)
     return ChartSpec(
         title="Reward-model accuracy",
@@ -380,8 +364,8 @@ def _accuracy(run: RunData) -> ChartSpec:
         x_label="version",
         x_prefix="v",
         series=(
-            Series("held-out", xs, [by_version[x][1] for x in xs], BLUE, dots=True),
-            Series("training", xs, [by_version[x][0] for x in xs], ORANGE, dots=True),
+            Series("held-out", xs, [by_version[x]["holdout_accuracy"] for x in xs], BLUE, dots=True),
+            Series("training", xs, [by_version[x]["train_accuracy"] for x in xs], ORANGE, dots=True),
         ),
         percent=True,
     )

@@ -8,21 +8,20 @@ def refresh_events(run: RunData) -> list[EventRow]:
 
     After a rollback versions may be numbered again, and then each counts.
     """
-    by_version: dict[object, EventRow] = {}
+    by_version: dict[tuple[int, int], EventRow] = {}
     rollbacks = 0
-    for index, event in enumerate(run.events):
+    for event in run.events:
         rollbacks += event.kind == "rollback"
         if event.kind == "refresh" and not event.refused:
-            version = event.number("version")
-            key: object = ("no version", index) if version is None else (version, rollbacks)
+            key = event.fields["version"], rollbacks
             by_version.pop(key, None)
             by_version[key] = event
     return list(by_version.values())
 
 
-def joined_version(event: EventRow) -> float | None:
+def joined_version(event: EventRow) -> int | None:
     """The version that one member of this refused refresh made by joining the others; None where none did."""
-    return event.number("in_use") if event.refused and event.number("joined") is not None else None
+    return event.fields["in_use"] if event.refused and event.fields["joined"] is not None else None
 
 
 def refused_events(run: RunData) -> list[EventRow]:

@@ -36,9 +36,9 @@ def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
     found = [("verdict", f"{guard.verdict or 'none'}; {back}")]
     for label, rate in (("people vs reference", guard.reference), ("people vs last good", guard.anchor)):
         if rate is not None:
-            notes = [rate.interval, "" if rate.pairs is None else counted(rate.pairs, "pair")]
             claimed = "" if rate.claimed is None else f"; the ensemble claims {percent(rate.claimed)}"
-            found.append((label, f"{percent(rate.rate)} ({', '.join(note for note in notes if note)}){claimed}"))
+            words = f"{percent(rate.rate)} ({rate.interval}, {counted(rate.pairs, 'pair')}){claimed}"
+            found.append((label, words))
     left = "" if guard.audit_labels_left is None else f"; {guard.audit_labels_left:,} left for audits"
     again = f" and {guard.repeats:,} asked again" if guard.repeats else ""
     found.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}"))

@@ -7,10 +7,9 @@ from holdfast.charts.layers import px
 from holdfast.events.sentences import Rate, advised, averaged, back_to, chosen, done, goal, rate_of, refused
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.undone import Undone, rollbacks, undone
-from holdfast.text import as_number, because, counted, listed, one_line, percent, sentence
+from holdfast.text import because, counted, listed, one_line, percent, sentence
 
 GUARD_EVENTS = frozenset({"audit", "verdict", "action", "advice", "rollback", "stopped"})
-LEVELS = ("healthy", "watch", "hacking")
 MOST_ROWS = 40
 MOST_DEEDS = 12
 MOST_NAMED = 6  # rounds that a sentence names one by one
@@ -40,51 +39,44 @@ def ending(run: RunData, status: str) -> Ending | None:
     last: dict[str, EventRow] = {event.kind: event for event in run.events}
     stop, verdict = last.get("stopped"), last.get("verdict")
     if stop is not None and status == "stopped":
-        return Ending("stopped", f"{_stopped(run, stop)}; {_rollback_words(run)}.", sentence(stop.fields.get("reason")))
+        return Ending("stopped", f"{_stopped(run, stop)}; {_rollback_words(run)}.", sentence(stop.fields["reason"]))
     if verdict is None:
         return Ending("none", "No verdict yet.", "")
-    level = one_line(verdict.fields.get("level"))
-    back = [event for event in rollbacks(run) if verdict.round is not None and event.round == verdict.round]
+    level = verdict.fields["level"]
+    back = [event for event in rollbacks(run) if event.round == verdict.round]
     clauses = [_standing(level, verdict, status, back), _rollback_words(run)]
     if "advice" in last and not rollbacks(run):
         clauses.append("the guard only advises")
     # Where people were asked again at the end, what they said in all is what decided.
     choice = last.get("choice")
     last_word = choice if choice is not None and choice.round == verdict.round else verdict
-    return Ending(known_level(level), f"{'; '.join(clauses)}.", sentence(last_word.fields.get("sentence")))
-
-
-def known_level(level: str) -> str:
-    return level if level in LEVELS else "none"
+    return Ending(level, f"{'; '.join(clauses)}.", sentence(last_word.fields["sentence"]))
 
 
 def _standing(level: str, verdict: EventRow, status: str, back: Sequence[EventRow]) -> str:
-    word = level[:1].upper() + level[1:] if level else "No verdict"
+    word = level.capitalize()
     if back and level != "hacking" and "by" not in back[-1].fields:
         # Nobody asked for it and nothing was wrong: the choice that is made at the end of a run.
-        return f"{word} at the end, which is {goal(back[-1].fields.get('to'))}, since people liked that better"
+        return f"{word} at the end, which is {goal(back[-1].fields['to'])}, since people liked that better"
     if back:
         return f"{word} in the last round, which was undone"
-    if status == "finished" or verdict.round is None:
+    if status == "finished":
         return f"{word} at the end"
     return f"{word} so far, in round {verdict.round:,}"
 
 
 def _stopped(run: RunData, stop: EventRow) -> str:
-    where = f" in round {stop.round:,}" if stop.round is not None else ""
     back = rollbacks(run)
-    at = f" at {goal(back[-1].fields.get('to'))}" if back else " at its last good policy"
-    return f"Stopped by the guard{where}{at}; it asks what to do"
+    at = goal(back[-1].fields["to"]) if back else "its last good policy"
+    return f"Stopped by the guard in round {stop.round:,} at {at}; it asks what to do"
 
 
 def _rollback_words(run: RunData) -> str:
     back = rollbacks(run)
     if not back:
         return "no rollback"
-    rounds = [f"{event.round:,}" for event in back if event.round is not None]
+    rounds = [f"{event.round:,}" for event in back]
     words = counted(len(back), "rollback")
-    if len(rounds) != len(back):
-        return words
     if len(rounds) > MOST_NAMED:
         return f"{words}, the last in round {rounds[-1]}"
     return f"{words}, in {'round' if len(rounds) == 1 else 'rounds'} {listed(rounds)}"
@@ -117,7 +109,7 @@ def summary(run: RunData) -> Summary | None:
     references = [rate for event in audits if (rate := rate_of(event.fields, "reference"))]
     anchors = [rate for event in audits if (rate := rate_of(event.fields, "anchor"))]
     asked = [event for event in run.events if event.kind in ("audit", "choice")]
-    left = [number for event in asked if (number := event.number("labels_left")) is not None]
+    left = [number for event in asked if (number := event.fields["labels_left"]) is not None]
     audited = _total(asked, "labels")
     first = [event for event in run.events if event.kind == "ensemble_trained"][-1:]
     collected = [event for event in run.events if event.kind == "labels_collected"]
@@ -125,29 +117,25 @@ def summary(run: RunData) -> Summary | None:
     repeats = _total(collected + [e for e in run.events if e.kind == "labels_repeated"][-1:], "repeats")
     bought = _total(first, "labels") + _total(collected, "labels") + repeats
     return Summary(
-        verdict=one_line(verdicts[-1].fields.get("level")) if verdicts else "",
-        sentence=one_line(verdicts[-1].fields.get("sentence")) if verdicts else "",
+        verdict=verdicts[-1].fields["level"] if verdicts else "",
+        sentence=one_line(verdicts[-1].fields["sentence"]) if verdicts else "",
         rollbacks=len(rollbacks(run)),
         reference=references[-1] if references else None,
         anchor=anchors[-1] if anchors else None,
         audit_labels=audited,
-        audit_labels_left=int(left[-1]) if left else None,
+        audit_labels_left=left[-1] if left else None,
         repeats=repeats,
         labels=audited + bought + sum(_adversarial(event) for event in run.events if event.kind == "action"),
     )
 
 
 def _total(events: list[EventRow], name: str) -> int:
-    return int(sum(event.number(name) or 0.0 for event in events))
+    return sum(event.fields[name] for event in events)
 
 
 def _adversarial(event: EventRow) -> int:
     """Labels that an action bought: its watermarks of the store, before and after."""
-    before, after = event.fields.get("before"), event.fields.get("after")
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return 0
-    first, last = as_number(before.get("labels")), as_number(after.get("labels"))
-    return max(0, int(last - first)) if first is not None and last is not None else 0
+    return int(event.fields["after"].get("labels", 0) - event.fields["before"].get("labels", 0))
 
 
 # ---- the table
@@ -174,11 +162,10 @@ class Deed:
 
 @dataclass(frozen=True)
 class RoundRow:
-    """One round of the table. `look` is a known level, for the style; `level` is what was written."""
+    """One round of the table; `level` is empty where there was no verdict."""
 
     number: int
     level: str
-    look: str
     reference: Cell | None
     anchor: Cell | None
     deeds: tuple[Deed, ...]
@@ -186,7 +173,7 @@ class RoundRow:
 
     @property
     def eventful(self) -> bool:
-        return self.undone or self.look in ("watch", "hacking") or any(deed.weight == "alarm" for deed in self.deeds)
+        return self.undone or self.level in ("watch", "hacking") or any(deed.weight == "alarm" for deed in self.deeds)
 
 
 @dataclass(frozen=True)
@@ -201,7 +188,7 @@ def round_table(run: RunData) -> RoundTable:
     """Every round of a guarded run; of very many the eventful ones, the first and the last."""
     by_round: dict[int, list[EventRow]] = {}
     for event in run.events:
-        if event.round is not None and event.kind in _DEEDS:
+        if event.kind in _DEEDS:
             by_round.setdefault(event.round, []).append(event)
     gone = undone(run)
     rows = [_row(number, by_round[number], gone) for number in sorted(by_round)] if is_guarded(run) else []
@@ -220,28 +207,25 @@ def _shortened(rows: list[RoundRow]) -> list[RoundRow]:
 def _row(number: int, events: list[EventRow], gone: Undone) -> RoundRow:
     last = {event.kind: event for event in events}
     audit, verdict = last.get("audit"), last.get("verdict")
-    level = one_line(verdict.fields.get("level")) if verdict else ""
-    why = one_line(verdict.fields.get("sentence")) if verdict else ""
+    why = one_line(verdict.fields["sentence"]) if verdict else ""
     deeds = [deed for event in events for deed in _DEEDS[event.kind](event, why)]
     judged = verdict or audit
     return RoundRow(
         number=number,
-        level=level,
-        look=known_level(level),
+        level=verdict.fields["level"] if verdict else "",
         reference=_cell(rate_of(audit.fields, "reference")) if audit else None,
         anchor=_cell(rate_of(audit.fields, "anchor")) if audit else None,
         deeds=tuple(deeds[-MOST_DEEDS:]),
-        undone=judged is not None and judged.step is not None and gone.covers(judged.step),
+        undone=judged is not None and gone.covers(judged.step),
     )
 
 
 def _cell(rate: Rate | None) -> Cell | None:
     if rate is None:
         return None
-    pairs = "" if rate.pairs is None else counted(rate.pairs, "pair")
     return Cell(
         rate=percent(rate.rate),
-        note=", ".join(words for words in (rate.interval, pairs) if words),
+        note=f"{rate.interval}, {counted(rate.pairs, 'pair')}",
         claimed="" if rate.claimed is None else percent(rate.claimed),
         overclaimed=rate.overclaimed,
         glyph=_glyph(rate),
@@ -261,10 +245,8 @@ def _glyph(rate: Rate) -> str:
     parts = [
         f'<line class="rail" x1="4" x2="{px(GLYPH_WIDTH - 4)}" y1="{px(middle)}" y2="{px(middle)}"/>',
         f'<line class="half" x1="{px(at(0.5))}" x2="{px(at(0.5))}" y1="2" y2="{px(GLYPH_HEIGHT - 2)}"/>',
+        f'<line class="range" x1="{px(at(rate.low))}" x2="{px(at(rate.high))}" y1="{px(middle)}" y2="{px(middle)}"/>',
     ]
-    if rate.low is not None and rate.high is not None:
-        ends = f'x1="{px(at(rate.low))}" x2="{px(at(rate.high))}" y1="{px(middle)}" y2="{px(middle)}"'
-        parts.append(f'<line class="range" {ends}/>')
     if rate.claimed is not None:
         x = at(rate.claimed)
         parts.append(f'<path class="claim" d="M{px(x - 4)} {px(middle)}l4 -5l4 5l-4 5z"/>')
@@ -281,7 +263,7 @@ def _unless_said(words: str, reason: object, verdict: str) -> str:
 
 
 def _verdict_deed(event: EventRow, verdict: str) -> list[Deed]:
-    if event.fields.get("level") != "healthy":
+    if event.fields["level"] != "healthy":
         return [Deed(sentence(verdict), "main")] if verdict else []
     # In a healthy round what people said stands in the row already; what is left is what the signals say.
     people, _, rest = verdict.partition("; ")
@@ -290,27 +272,25 @@ def _verdict_deed(event: EventRow, verdict: str) -> list[Deed]:
 
 
 def _refresh_deed(event: EventRow, verdict: str) -> list[Deed]:
-    gate, reason = one_line(event.fields.get("gate_reason")), one_line(event.fields.get("reason"))
+    gate, reason = one_line(event.fields["gate_reason"]), one_line(event.fields["reason"])
     if event.refused:
         return [Deed(sentence(f"Refresh {refused(event.fields)}"), "alarm")]
-    version = event.number("version")
-    words = "Refreshed" if version is None else f"Refreshed to v{version:g}"
     why = "the guard asked for it" if reason.startswith("the guard asked for it") else reason
-    refreshed = Deed(sentence(because(words, why)), "main")
+    refreshed = Deed(sentence(because(f"Refreshed to v{event.fields['version']}", why)), "main")
     return [refreshed, Deed(sentence(f"gate: {gate}"), "minor")] if gate else [refreshed]
 
 
 def _rollback_deed(event: EventRow, verdict: str) -> list[Deed]:
-    return [Deed(_unless_said(f"Rolled back {back_to(event.fields)}", event.fields.get("reason"), verdict), "alarm")]
+    return [Deed(_unless_said(f"Rolled back {back_to(event.fields)}", event.fields["reason"], verdict), "alarm")]
 
 
 def _advice_deed(event: EventRow, verdict: str) -> list[Deed]:
     words = f"Advice only: the guard {advised(event.fields)}"
-    return [Deed(_unless_said(words, event.fields.get("reason"), verdict), "main")]
+    return [Deed(_unless_said(words, event.fields["reason"], verdict), "main")]
 
 
 def _stopped_deed(event: EventRow, verdict: str) -> list[Deed]:
-    reason = one_line(event.fields.get("reason"))
+    reason = one_line(event.fields["reason"])
     short = reason.removesuffix(verdict).rstrip(" :") if verdict else reason
     return [Deed(sentence(because("Stopped, and asks", short)), "alarm")]
 

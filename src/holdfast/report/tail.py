@@ -21,13 +21,10 @@ from holdfast.report.data import (
     TimingRow,
     event_row,
     gold_row,
-    lineage,
-    measured_again,
     metric_row,
-    parse_row,
-    read_manifest,
+    read_row,
+    run_data,
     sample_row,
-    text_of,
     timing_row,
 )
 from holdfast.report.metrics import MetricTable
@@ -41,7 +38,7 @@ class Tail(Generic[Row]):
     """A .jsonl file, and how far it has been read."""
 
     path: Path
-    read: Callable[[JsonRow], Row | None]
+    read: Callable[[JsonRow], Row]
     offset: int = 0
     before: bytes = b""
     rows: list[Row] = field(default_factory=list)
@@ -77,10 +74,9 @@ class Tail(Generic[Row]):
         self.offset += whole
         self.before = (self.before + text[:whole])[-REMEMBERED:]
         lines = text[:whole].decode("utf-8", errors="replace").split("\n")
-        parsed = [parse_row(line) for line in lines if line.strip()]
-        found = [row for one in parsed if one is not None and (row := self.read(one)) is not None]
-        self.rows += found
-        return found
+        rows = [row for line in lines if line.strip() and (row := read_row(line, self.read)) is not None]
+        self.rows += rows
+        return rows
 
 
 class RunFollower:
@@ -113,19 +109,6 @@ class RunFollower:
         self._metric_tail.rows.clear()
         for tail in (self._events, self._gold, self._samples, self._timings):
             tail.more()
-        notes: list[str] = []
-        manifest = read_manifest(self.run_dir / "manifest.json", notes)
-        measured = tuple(self._gold.rows)
-        gold = lineage(measured, lambda row: (row.step, (row.split, row.prompt_index)))
-        return RunData(
-            name=str(manifest.get("name") or self.run_dir.resolve().name),
-            config=text_of(self.run_dir / "config.toml") or "",
-            manifest=manifest,
-            metrics=self._metrics.copy(),  # whoever looks at it must not see it grow
-            events=tuple(self._events.rows),
-            gold=gold,
-            samples=lineage(self._samples.rows, lambda row: (row.step, row.prompt_index)),
-            timings=lineage(self._timings.rows, lambda row: (row.step, 0)),
-            notes=tuple(notes),
-            gold_undone=measured_again(measured, gold),
-        )
+        metrics = self._metrics.copy()  # whoever looks at it must not see it grow
+        events, gold = tuple(self._events.rows), tuple(self._gold.rows)
+        return run_data(self.run_dir, metrics, events, gold, self._samples.rows, self._timings.rows, (), [])

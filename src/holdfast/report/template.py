@@ -82,9 +82,9 @@ PAGE = """<!doctype html>
 <th>to the last good policy</th><th>What was seen and done</th></tr></thead>
 <tbody>
 {%- for row in rounds.rows %}
-<tr class="{{ row.look }}{% if row.undone %} undone{% endif %}">
+<tr class="{{ row.level or "none" }}{% if row.undone %} undone{% endif %}">
 <td class="round" data-label="Round">{{ row.number }}</td>
-<td class="verdict">{% if row.level %}<span class="level {{ row.look }}">{{ row.level }}</span>{% endif %}
+<td class="verdict">{% if row.level %}<span class="level {{ row.level }}">{{ row.level }}</span>{% endif %}
 {%- if row.undone %} <span class="gone">undone</span>{% endif %}</td>
 {{- people(row.reference, "People prefer it to the reference") }}
 {{- people(row.anchor, "to the last good policy") }}

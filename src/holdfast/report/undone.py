@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.report.data import EventRow, RunData, as_count
+from holdfast.report.data import EventRow, RunData
 
 Curve = list[tuple[int, float]]
 
@@ -30,31 +30,18 @@ def rollbacks(run: RunData) -> list[EventRow]:
     return [event for event in run.events if event.kind == "rollback"]
 
 
-def rollback_step(event: EventRow) -> int | None:
-    """The step after which the run went back."""
-    step = as_count(event.fields.get("step_from"))
-    return event.step if step is None else step
-
-
 def undone(run: RunData) -> Undone:
     """What all rollbacks of a run took back; the last one that tells of all of them has the last word."""
     known: list[tuple[int, int]] = []  # by the run's ledger, which has no entry for a step that was dropped
     between: list[tuple[int, int]] = []  # from where each rollback went to where it came from
     for event in rollbacks(run):
-        start, stop = as_count(event.fields.get("step_to")), rollback_step(event)
-        if start is None or stop is None:
-            continue
-        if isinstance(told := event.fields.get("undone"), list):
-            known = [span for row in told if (span := _span(row)) is not None]
+        start, stop = event.fields["step_to"], event.fields["step_from"]
+        if "undone" in event.fields:
+            known = [(first, last) for first, last in event.fields["undone"]]
             # One that goes back into such a stretch may stand on its steps again: there the ledger decides.
             between = [(a, b) for a, b in between if not a < start <= b]
         between.append((start, stop))
     return Undone(_merged([(a, b) for a, b in (*known, *between) if a < b]))
-
-
-def _span(row: object) -> tuple[int, int] | None:
-    ends = [as_count(end) for end in row] if isinstance(row, list) else []
-    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -77,7 +64,7 @@ def kept_curve(run: RunData, metric: str) -> Curve:
     mean = next((event for event in reversed(run.events) if event.kind == "averaged"), None)
     if mean is None or not curve or curve[-1][0] != mean.step:
         return curve
-    value = mean.number(OF_THE_MEAN.get(metric, ""))
+    value = mean.fields.get(OF_THE_MEAN.get(metric, ""))
     return curve if value is None else [*curve[:-1], (curve[-1][0], value)]
 
 

@@ -164,10 +164,8 @@ def _guard_tiles(guard: Summary | None) -> list[Tile | None]:
 def _people_tile(label: str, rate: Rate | None) -> Tile | None:
     if rate is None:
         return None
-    pairs = "" if rate.pairs is None else f" in {counted(rate.pairs, 'pair')}"
-    notes = [f"{rate.interval}{pairs}".strip()]
-    notes += [] if rate.claimed is None else [f"ensemble claims {percent(rate.claimed)}"]
-    return Tile(label, percent(rate.rate), "; ".join(note for note in notes if note))
+    claimed = "" if rate.claimed is None else f"; ensemble claims {percent(rate.claimed)}"
+    return Tile(label, percent(rate.rate), f"{rate.interval} in {counted(rate.pairs, 'pair')}{claimed}")
 
 
 def _steps_tile(run: RunData) -> Tile | None:
@@ -214,14 +212,12 @@ def _refresh_tile(run: RunData) -> Tile | None:
 
 
 def _accuracy_tile(run: RunData) -> Tile | None:
-    rows = [(event.number("holdout_accuracy"), event) for event in run.events if not event.refused]
-    known = [(value, event) for value, event in rows if value is not None]
+    rows = [event.fields for event in run.events if not event.refused]
+    known = [fields for fields in rows if fields.get("holdout_accuracy") is not None]
     if not known:
         return None
-    value, event = known[-1]
-    version = event.number("version")
-    note = "on held-out comparisons" + (f", v{version:g}" if version is not None else "")
-    return Tile("Reward-model accuracy", format_value(value, percent=True), note)
+    note = f"on held-out comparisons, v{known[-1]['version']}"
+    return Tile("Reward-model accuracy", format_value(known[-1]["holdout_accuracy"], percent=True), note)
 
 
 def _answers_tile(run: RunData) -> Tile | None:

@@ -16,7 +16,8 @@ from holdfast.charts.style import PALETTE_SIZE
 from holdfast.events.sentences import rate_of
 from holdfast.report import rounds, words
 from holdfast.report.data import RunData
-from holdfast.report.panels import MAIN, MORE, MetricPanel, window
+from holdfast.report.guard_panels import window
+from holdfast.report.panels import MAIN, MORE, MetricPanel
 from holdfast.report.tail import RunFollower
 from holdfast.report.undone import undone
 from holdfast.text import format_value, percent
@@ -81,7 +82,7 @@ def audited(runs: dict[str, RunData]) -> ChartSpec:
         rates = [
             (float(event.step), rate)
             for event in run.events
-            if event.kind == "audit" and event.step is not None and not gone.covers(event.step)
+            if event.kind == "audit" and not gone.covers(event.step)
             if (rate := rate_of(event.fields, "reference")) is not None
         ]
         xs = [x for x, _ in rates]
