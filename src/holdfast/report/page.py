@@ -32,52 +32,32 @@ FACTS = (
     ("seconds", "took"),
     ("peak_memory", "peak memory"),
     ("holdfast_version", "holdfast"),
-)
+)  # fmt: skip
 
 WORDS = (
     ("Proxy", "objective/scores", "The score of the reward ensemble, which training pushes up."),
     ("Gold", "", "The truth, known in a made-up world only. Training never sees it."),
-    (
-        "Step, round",
-        "",
-        "A step is one PPO batch. A round is: collect labels, maybe refresh, then several steps.",
-    ),
-    (
-        "Refresh",
-        "",
-        "The reward ensemble is trained again on old and new labels; v2, v3 ... are its versions.",
-    ),
+    ("Step, round", "", "A step is one PPO batch. A round is: collect labels, maybe refresh, then several steps."),
+    ("Refresh", "", "The reward ensemble is trained again on old and new labels; v2, v3 ... are its versions."),
     ("Budget", "control/kl_target", "How far from the reference, in nats of KL, the policy may go."),
     ("Skipped steps", "steps/skipped", "Steps dropped before the update, for example because of a NaN."),
     ("Labels", "ensemble/labels", "How many labels the present version of the ensemble was trained on."),
-    (
-        "Reward-model accuracy",
-        "",
-        "The share of comparisons where the ensemble prefers the answer that the labeller preferred.",
-    ),
-)
+    ("Reward-model accuracy", "",
+     "The share of comparisons where the ensemble prefers the answer that the labeller preferred."),
+)  # fmt: skip
 
 
 GUARD_WORDS = (
-    (
-        "Audit",
-        "",
-        "Fresh answers of the policy beside another's, which people compare. It measures before it may train.",
-    ),
+    ("Audit", "",
+     "Fresh answers of the policy beside another's, which people compare. It measures before it may train."),
     ("Claim", "", "The reward ensemble's own probability that people prefer the policy's answer."),
-    (
-        "Last good policy",
-        "",
-        "The newest one that people liked at least as well as the one before it; rollbacks go there.",
-    ),
+    ("Last good policy", "",
+     "The newest one that people liked at least as well as the one before it; rollbacks go there."),
     ("Gate", "", "The test on labels not learnt from that a refreshed ensemble has to pass before it is used."),
-    (
-        "Verdict",
-        "",
-        "Healthy; watch: signals or claims are off and people have not cleared them; hacking: people like it less.",
-    ),
+    ("Verdict", "",
+     "Healthy; watch: signals or claims are off and people have not cleared them; hacking: people like it less."),
     ("Rollback", "", "Policy, critic, optimiser, KL control and ensemble go back together. Labels are kept."),
-)
+)  # fmt: skip
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
