@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from holdfast.charts.chart import line_chart
 from holdfast.charts.layers import MOST_ROUNDS
@@ -17,7 +18,6 @@ from holdfast.report import refreshes, rounds, samples, undone, words
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
-from holdfast.report.template import PAGE
 from holdfast.text import as_number, clip, format_value, visible
 
 CONFIG_LIMIT = 100_000
@@ -60,6 +60,15 @@ GUARD_WORDS = (
 )  # fmt: skip
 
 
+# Text from a run is made visible in the place where Jinja prints it, so that no piece can be forgotten.
+ENVIRONMENT = Environment(
+    loader=PackageLoader("holdfast.report", "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=lambda value: visible(value) if type(value) is str else value,
+)
+
+
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Write the report of a run atomically to `out`, or to report.html in its directory; return the path."""
     target = out if out is not None else run_dir / "report.html"
@@ -69,23 +78,13 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 def render(run: RunData) -> str:
     """The whole page as text. The same run gives the same text."""
-    # Text from the run is made visible in the place where Jinja prints it, so that no piece can be forgotten.
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
-    style = asset("report.css") + CHART_STYLE
-    script = asset("report.js")
     shown = panels(run)
     main_events = [event for event in run.events if event.weight != "minor"]
     accepted, state = refreshes.refresh_events(run), words.status(run)
     config, config_omitted = clip(run.config, CONFIG_LIMIT)
-    return environment.from_string(PAGE).render(
-        policy=content_policy(style, script),
-        style=style,
-        script=script,
-        run_name=run.name,
+    return page(
+        "run",
+        name=run.name,
         status=state,
         facts=_facts(run),
         ending=rounds.ending(run, state),
@@ -125,6 +124,13 @@ def render(run: RunData) -> str:
             *((panel.title, panel.metric, panel.subtitle) for panel in (*MAIN, *MORE)),
         ],
     )
+
+
+def page(kind: str, **values: Any) -> str:
+    """A page from its template, with our own style and script in it."""
+    style, script = asset("report.css") + CHART_STYLE, asset("report.js")
+    template = ENVIRONMENT.get_template(f"{kind}.html")
+    return template.render(kind=kind, policy=content_policy(style, script), style=style, script=script, **values)
 
 
 def content_policy(style: str, script: str) -> str:
