@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from holdfast.charts.chart import line_chart
 from holdfast.charts.layers import MOST_ROUNDS
@@ -17,7 +18,6 @@ from holdfast.report import refreshes, rounds, samples, undone, words
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
-from holdfast.report.template import PAGE
 from holdfast.text import as_number, clip, format_value, visible
 
 CONFIG_LIMIT = 100_000
@@ -32,51 +32,40 @@ FACTS = (
     ("seconds", "took"),
     ("peak_memory", "peak memory"),
     ("holdfast_version", "holdfast"),
-)
+)  # fmt: skip
 
 WORDS = (
     ("Proxy", "objective/scores", "The score of the reward ensemble, which training pushes up."),
     ("Gold", "", "The truth, known in a made-up world only. Training never sees it."),
-    (
-        "Step, round",
-        "",
-        "A step is one PPO batch. A round is: collect labels, maybe refresh, then several steps.",
-    ),
-    (
-        "Refresh",
-        "",
-        "The reward ensemble is trained again on old and new labels; v2, v3 ... are its versions.",
-    ),
+    ("Step, round", "", "A step is one PPO batch. A round is: collect labels, maybe refresh, then several steps."),
+    ("Refresh", "", "The reward ensemble is trained again on old and new labels; v2, v3 ... are its versions."),
     ("Budget", "control/kl_target", "How far from the reference, in nats of KL, the policy may go."),
     ("Skipped steps", "steps/skipped", "Steps dropped before the update, for example because of a NaN."),
     ("Labels", "ensemble/labels", "How many labels the present version of the ensemble was trained on."),
-    (
-        "Reward-model accuracy",
-        "",
-        "The share of comparisons where the ensemble prefers the answer that the labeller preferred.",
-    ),
-)
+    ("Reward-model accuracy", "",
+     "The share of comparisons where the ensemble prefers the answer that the labeller preferred."),
+)  # fmt: skip
 
 
 GUARD_WORDS = (
-    (
-        "Audit",
-        "",
-        "Fresh answers of the policy beside another's, which people compare. It measures before it may train.",
-    ),
+    ("Audit", "",
+     "Fresh answers of the policy beside another's, which people compare. It measures before it may train."),
     ("Claim", "", "The reward ensemble's own probability that people prefer the policy's answer."),
-    (
-        "Last good policy",
-        "",
-        "The newest one that people liked at least as well as the one before it; rollbacks go there.",
-    ),
+    ("Last good policy", "",
+     "The newest one that people liked at least as well as the one before it; rollbacks go there."),
     ("Gate", "", "The test on labels not learnt from that a refreshed ensemble has to pass before it is used."),
-    (
-        "Verdict",
-        "",
-        "Healthy; watch: signals or claims are off and people have not cleared them; hacking: people like it less.",
-    ),
+    ("Verdict", "",
+     "Healthy; watch: signals or claims are off and people have not cleared them; hacking: people like it less."),
     ("Rollback", "", "Policy, critic, optimiser, KL control and ensemble go back together. Labels are kept."),
+)  # fmt: skip
+
+
+# Text from a run is made visible in the place where Jinja prints it, so that no piece can be forgotten.
+ENVIRONMENT = Environment(
+    loader=PackageLoader("holdfast.report", "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=lambda value: visible(value) if type(value) is str else value,
 )
 
 
@@ -89,23 +78,13 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 def render(run: RunData) -> str:
     """The whole page as text. The same run gives the same text."""
-    # Text from the run is made visible in the place where Jinja prints it, so that no piece can be forgotten.
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
-    style = asset("report.css") + CHART_STYLE
-    script = asset("report.js")
     shown = panels(run)
     main_events = [event for event in run.events if event.weight != "minor"]
     accepted, state = refreshes.refresh_events(run), words.status(run)
     config, config_omitted = clip(run.config, CONFIG_LIMIT)
-    return environment.from_string(PAGE).render(
-        policy=content_policy(style, script),
-        style=style,
-        script=script,
-        run_name=run.name,
+    return page(
+        "run",
+        name=run.name,
         status=state,
         facts=_facts(run),
         ending=rounds.ending(run, state),
@@ -145,6 +124,13 @@ def render(run: RunData) -> str:
             *((panel.title, panel.metric, panel.subtitle) for panel in (*MAIN, *MORE)),
         ],
     )
+
+
+def page(kind: str, **values: Any) -> str:
+    """A page from its template, with our own style and script in it."""
+    style, script = asset("report.css") + CHART_STYLE, asset("report.js")
+    template = ENVIRONMENT.get_template(f"{kind}.html")
+    return template.render(kind=kind, policy=content_policy(style, script), style=style, script=script, **values)
 
 
 def content_policy(style: str, script: str) -> str:

@@ -8,17 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-
 from holdfast.charts.chart import line_chart
 from holdfast.charts.spec import ChartSpec, Series
-from holdfast.charts.style import CHART_STYLE
 from holdfast.checkpoint.files import write_atomic
 from holdfast.report.data import ProbeRow, read_run
-from holdfast.report.page import asset, content_policy
-from holdfast.report.pipeline_template import PIPELINE_PAGE
+from holdfast.report.page import page
 from holdfast.report.probe_panels import TITLES, Dynamics, dynamics, side_by_side
-from holdfast.text import visible
 
 
 @dataclass(frozen=True)
@@ -60,19 +55,11 @@ def read_ledger(run_dir: Path) -> list[dict[str, Any]]:
 
 def render(run_dir: Path) -> str:
     """The whole page as text."""
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
     ledger = read_ledger(run_dir)
     manifest = json.loads((run_dir / "manifest.json").read_text("utf-8"))
     probes, groups = _probes(run_dir, ledger)
-    style, script = asset("report.css") + CHART_STYLE, asset("report.js")
-    return environment.from_string(PIPELINE_PAGE).render(
-        policy=content_policy(style, script),
-        style=style,
-        script=script,
+    return page(
+        "pipeline",
         name=str(manifest.get("name") or run_dir.name),
         facts=[(key, str(manifest[key])) for key in ("world", "policy", "seed", "started") if key in manifest],
         result=sentence(ledger),

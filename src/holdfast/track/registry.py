@@ -30,167 +30,82 @@ class Metric:
 
 _METRICS = (
     # The objective
-    Metric(
-        "objective/kl",
-        "mean over the step's answers of sum over tokens of (log pi - log ref)",
-        "nats per answer",
-        "neither",
-    ),
-    Metric(
-        "objective/kl_step",
-        "mean over 16 of the step's answers of sum over tokens of (rho - 1 - log rho), rho after "
-        "the last update: the k3 estimate of KL(pi || pi_new)",
-        "nats per answer",
-        "neither",
-    ),
-    Metric(
-        "objective/kl_round",
-        "sum of objective/kl_step over the steps since the round began",
-        "nats per answer",
-        "neither",
-    ),
-    Metric(
-        "objective/kl_cumulative",
-        "sum of objective/kl_step over all steps of the run, undone ones included",
-        "nats per answer",
-        "neither",
-    ),
-    Metric(
-        "objective/scores",
-        "mean over the step's answers of the members' standardised scores, aggregated; before shaping and penalties",
-        _SD,
-        "up",
-    ),
-    Metric(
-        "objective/rlhf_reward",
-        "mean over the step's answers of (score after shaping and penalties - beta * KL), with KL as in "
-        "objective/non_score_reward",
-        _SD,
-        "up",
-    ),
-    Metric(
-        "objective/non_score_reward",
-        "mean over the step's answers of -beta * sum over tokens of the KL estimate in use; not above 0 when "
-        "that KL is positive, and 0 when KL is in the loss",
-        _SD,
-        "neither",
-    ),
-    Metric(
-        "objective/entropy",
-        "mean over the step's answers of sum over tokens of -log pi(sampled token)",
-        "nats per answer",
-        "neither",
-    ),
+    Metric("objective/kl", "mean over the step's answers of sum over tokens of (log pi - log ref)", "nats per answer",
+           "neither"),
+    Metric("objective/kl_step",
+           "mean over 16 of the step's answers of sum over tokens of (rho - 1 - log rho), rho after "
+           "the last update: the k3 estimate of KL(pi || pi_new)", "nats per answer", "neither"),
+    Metric("objective/kl_round", "sum of objective/kl_step over the steps since the round began", "nats per answer",
+           "neither"),
+    Metric("objective/kl_cumulative", "sum of objective/kl_step over all steps of the run, undone ones included",
+           "nats per answer", "neither"),
+    Metric("objective/scores",
+           "mean over the step's answers of the members' standardised scores, aggregated; before shaping and penalties",
+           _SD, "up"),
+    Metric("objective/rlhf_reward",
+           "mean over the step's answers of (score after shaping and penalties - beta * KL), with KL as in "
+           "objective/non_score_reward", _SD, "up"),
+    Metric("objective/non_score_reward",
+           "mean over the step's answers of -beta * sum over tokens of the KL estimate in use; not above 0 when "
+           "that KL is positive, and 0 when KL is in the loss", _SD, "neither"),
+    Metric("objective/entropy", "mean over the step's answers of sum over tokens of -log pi(sampled token)",
+           "nats per answer", "neither"),
     # The policy's update
-    Metric(
-        "policy/approxkl_avg",
-        "mean over the tokens of all the step's updates of (rho - 1 - log rho); TRL has (log rho)^2 / 2 here",
-        "nats per token",
-        "neither",
-    ),
-    Metric(
-        "policy/clipfrac_avg",
-        "share of the tokens of all the step's updates at which clipping lowered the objective",
-        "share",
-        "down",
-    ),
-    Metric(
-        "loss/policy_avg",
-        "mean over the step's updates of -(1 / tokens) sum over tokens of min(rho A, clip(rho, 1 - c, 1 + c) A)",
-        "whitened advantage",
-        "neither",
-    ),
-    Metric(
-        "loss/value_avg",
-        "mean over the step's updates of value_coef * (1 / tokens) sum over tokens of "
-        "max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) / 2",
-        "squared reward",
-        "down",
-    ),
-    Metric(
-        "loss/kl_avg",
-        "mean over the step's updates of beta * (1 / tokens) sum over tokens of the KL estimate to ref; "
-        "only when KL is in the loss",
-        "reward per token",
-        "neither",
-    ),
+    Metric("policy/approxkl_avg",
+           "mean over the tokens of all the step's updates of (rho - 1 - log rho); TRL has (log rho)^2 / 2 here",
+           "nats per token", "neither"),
+    Metric("policy/clipfrac_avg",
+           "share of the tokens of all the step's updates at which clipping lowered the objective", "share", "down"),
+    Metric("loss/policy_avg",
+           "mean over the step's updates of -(1 / tokens) sum over tokens of min(rho A, clip(rho, 1 - c, 1 + c) A)",
+           "whitened advantage", "neither"),
+    Metric("loss/value_avg", "mean over the step's updates of value_coef * (1 / tokens) sum over tokens of "
+           "max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) / 2", "squared reward", "down"),
+    Metric("loss/kl_avg",
+           "mean over the step's updates of beta * (1 / tokens) sum over tokens of the KL estimate to ref; "
+           "only when KL is in the loss", "reward per token", "neither"),
     # Learning from pairs
-    Metric(
-        "loss/dpo", "mean over pairs of the loss that dpo.loss names, its cross-entropy term included", "nats", "down"
-    ),
-    Metric(
-        "rewards/accuracies",
-        "share of pairs with (log pi - log ref)(chosen) above (log pi - log ref)(rejected); a tie is half",
-        "share",
-        "up",
-    ),
+    Metric("loss/dpo", "mean over pairs of the loss that dpo.loss names, its cross-entropy term included", "nats",
+           "down"),
+    Metric("rewards/accuracies",
+           "share of pairs with (log pi - log ref)(chosen) above (log pi - log ref)(rejected); a tie is half", "share",
+           "up"),
     Metric("rewards/chosen", "mean over pairs of beta * (log pi - log ref)(chosen)", "reward", "up"),
     Metric("rewards/rejected", "mean over pairs of beta * (log pi - log ref)(rejected)", "reward", "down"),
     Metric("rewards/margins", "rewards/chosen - rewards/rejected", "reward", "up"),
     Metric("logps/chosen", "mean over pairs of sum over tokens of log pi(chosen)", "nats per answer", "neither"),
     Metric("logps/rejected", "mean over pairs of sum over tokens of log pi(rejected)", "nats per answer", "neither"),
-    Metric(
-        "rewards/heldout_accuracies",
-        "rewards/accuracies on labelled pairs that never train, after each pass",
-        "share",
-        "up",
-    ),
+    Metric("rewards/heldout_accuracies", "rewards/accuracies on labelled pairs that never train, after each pass",
+           "share", "up"),
     Metric("val/ratio", "mean over the tokens of all the step's updates of rho", "ratio", "neither"),
-    Metric(
-        "val/explained_variance",
-        "1 - Var(R - V) / Var(R) over the step's tokens, before the updates; 0 when Var(R) is 0",
-        "share",
-        "up",
-    ),
-    Metric(
-        "optim/grad_norm",
-        "mean over the step's updates of the L2 norm of the gradient, before clipping",
-        "gradient",
-        "neither",
-    ),
+    Metric("val/explained_variance",
+           "1 - Var(R - V) / Var(R) over the step's tokens, before the updates; 0 when Var(R) is 0", "share", "up"),
+    Metric("optim/grad_norm", "mean over the step's updates of the L2 norm of the gradient, before clipping",
+           "gradient", "neither"),
     # What the controllers have set
     Metric("control/beta", "coefficient of KL in force during the step", f"{_SD} per nat", "neither"),
-    Metric(
-        "control/kl_target",
-        "KL to the reference that the controller aims at: the budget in force",
-        "nats per answer",
-        "neither",
-    ),
+    Metric("control/kl_target", "KL to the reference that the controller aims at: the budget in force",
+           "nats per answer", "neither"),
     Metric("control/lr", "learning rate of the policy's optimiser during the step", "learning rate", "neither"),
     Metric("control/epochs_done", "passes made over the step's answers", "passes", "neither"),
     # The ensemble
-    Metric(
-        "ensemble/spread",
-        "mean over the step's answers of the population sd over members of the standardised score",
-        _SD,
-        "down",
-    ),
+    Metric("ensemble/spread",
+           "mean over the step's answers of the population sd over members of the standardised score", _SD, "down"),
     Metric("ensemble/version", "version of the ensemble that scored the step", "version", "neither"),
-    Metric(
-        "ensemble/labels",
-        "labels in the store when the version in use was trained, held-out ones included",
-        "labels",
-        "up",
-    ),
+    Metric("ensemble/labels", "labels in the store when the version in use was trained, held-out ones included",
+           "labels", "up"),
     # The answers
     Metric("response/length_mean", "mean over the step's answers of their tokens", "tokens", "neither"),
     Metric("response/length_max", "most tokens in any of the step's answers", "tokens", "neither"),
     Metric("response/unfinished", "share of the step's answers without an end token", "share", "down"),
-    Metric(
-        "response/distinct2",
-        "different pairs of neighbouring tokens / all such pairs, over the step's answers together",
-        "share",
-        "neither",
-    ),
-    Metric(
-        "rollout/server_gap",
-        "mean over the step's tokens of |log pi by the vLLM server - log pi by our own model|, both at temperature 1; "
-        "only with vllm.url",
-        "nats per token",
-        "down",
-    ),
+    Metric("response/distinct2",
+           "different pairs of neighbouring tokens / all such pairs, over the step's answers together", "share",
+           "neither"),
+    Metric("rollout/server_gap",
+           "mean over the step's tokens of |log pi by the vLLM server - log pi by our own model|, both at temperature "
+           "1; only with vllm.url", "nats per token", "down"),
     Metric("steps/skipped", "steps dropped so far because a value was not finite", "steps", "down"),
-)
+)  # fmt: skip
 
 # The guard's signals, each of which is a file of its own, are written under this name and described in docs/guard.md.
 SIGNALS = "signal/"

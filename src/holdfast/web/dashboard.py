@@ -110,7 +110,6 @@ def draw(run: RunData, site: Site) -> tuple[str, str]:
         main=[line_chart(spec, inline=True) for spec in shown.main],
         signals=[line_chart(spec, inline=True) for spec in signals],
         moments=time_line(run),
-        rounds=rounds.round_table(run),
     )
     rest = [line_chart(spec, inline=True) for spec in (*shown.more, *others)]
     return live, render("charts.html", charts=rest)
