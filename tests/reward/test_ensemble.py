@@ -161,7 +161,7 @@ def test_judging_gives_scores_and_features_in_one_pass(fast: bool, monkeypatch: 
         return hidden(self, batch)
 
     monkeypatch.setattr(RewardModel, "hidden", counted)
-    judged_KB, seen_BD = ensemble.judge(PROMPTS, RESPONSES)
+    judged_KB, seen_BD, _ = ensemble.judge(PROMPTS, RESPONSES)
     assert len(passes) == 2 * len(PROMPTS)
     assert torch.equal(judged_KB, scores_KB)
     assert torch.equal(seen_BD, features_BD)
@@ -272,12 +272,12 @@ def test_a_probe_is_scored_beside_the_members_and_is_no_part_of_the_reward(tmp_p
     for some in (four, ensemble):
         some.standardise(PROMPTS, RESPONSES)
     expected_KB = four.scores(PROMPTS, RESPONSES)
-    judgement = ensemble.judge_with_probe(PROMPTS, RESPONSES)
+    judgement = ensemble.judge(PROMPTS, RESPONSES)
     torch.testing.assert_close(judgement.scores_KB, expected_KB[:3])
     assert judgement.probe_B is not None
     torch.testing.assert_close(judgement.probe_B, expected_KB[3])
     torch.testing.assert_close(ensemble.scores(PROMPTS, RESPONSES), expected_KB[:3])
-    assert four.judge_with_probe(PROMPTS, RESPONSES).probe_B is None
+    assert four.judge(PROMPTS, RESPONSES).probe_B is None
     store = VersionStore(tmp_path / "rewards")
     ensemble.version = 1
     store.save(ensemble)
@@ -286,6 +286,6 @@ def test_a_probe_is_scored_beside_the_members_and_is_no_part_of_the_reward(tmp_p
         store.load_into(loaded, 1)
     loaded.probe = _another(4).members[3]
     store.load_into(loaded, 1)
-    again = loaded.judge_with_probe(PROMPTS, RESPONSES)
+    again = loaded.judge(PROMPTS, RESPONSES)
     assert again.probe_B is not None
     assert torch.equal(again.probe_B, judgement.probe_B)

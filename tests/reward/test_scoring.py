@@ -19,7 +19,7 @@ class Told:
     def scores(self, prompts: list[list[int]], responses: list[list[int]]) -> torch.Tensor:
         return torch.tensor([[float(r[0]) for r in responses], [float(r[-1]) for r in responses]])
 
-    def judge_with_probe(self, prompts: list[list[int]], responses: list[list[int]]) -> Judgement:
+    def judge(self, prompts: list[list[int]], responses: list[list[int]]) -> Judgement:
         return Judgement(self.scores(prompts, responses), torch.zeros(len(responses), 2), None)
 
 

@@ -98,13 +98,13 @@ def slow_down(service, seconds):
     """Every pass takes at least this long from now on."""
     scorer = service.scorer
     ensemble = dataclasses.replace(scorer.ensemble)
-    judge = ensemble.judge_with_probe
+    judge = ensemble.judge
 
     def slowly(prompts, responses):
         time.sleep(seconds)
         return judge(prompts, responses)
 
-    ensemble.judge_with_probe = slowly
+    ensemble.judge = slowly
     service.scorer = dataclasses.replace(scorer, ensemble=ensemble)
 
 

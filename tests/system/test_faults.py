@@ -32,16 +32,16 @@ class BrokenFrom:
         self.first, self.last, self.count = first, first + calls - 1, 0
 
     def put_in(self, patch: pytest.MonkeyPatch) -> None:
-        whole = Ensemble.judge_with_probe
+        whole = Ensemble.judge
 
-        def judge_with_probe(ensemble: Ensemble, *args: Any) -> Judgement:
+        def judge(ensemble: Ensemble, *args: Any) -> Judgement:
             judgement = whole(ensemble, *args)
             self.count += 1
             if self.first <= self.count <= self.last:
                 judgement.scores_KB[1] = float("nan")
             return judgement
 
-        patch.setattr(Ensemble, "judge_with_probe", judge_with_probe)
+        patch.setattr(Ensemble, "judge", judge)
 
 
 # Rewards are asked for once a step; there is no refresh, no label and no guard between.

@@ -105,13 +105,8 @@ class Ensemble:
         _, features_BD = self._score(prompts, responses, models=self.members[:1], with_features=True)
         return features_BD
 
-    def judge(self, prompts: Tokens, responses: Tokens) -> tuple[Tensor, Tensor]:
-        """scores_KB and features_BD from one pass of each model."""
-        scores_KB, features_BD, _ = self.judge_with_probe(prompts, responses)
-        return scores_KB, features_BD
-
-    def judge_with_probe(self, prompts: Tokens, responses: Tokens) -> Judgement:
-        """The same, and the probe's scores beside them."""
+    def judge(self, prompts: Tokens, responses: Tokens) -> Judgement:
+        """Scores, features and the probe's scores from one pass of each model."""
         raw_KB, features_BD = self._score(prompts, responses, with_features=True)
         scores_KB = self._standardised(self._with_bonus(raw_KB, prompts, responses))
         probe_B = scores_KB[-1] if self.probe is not None else None
@@ -272,7 +267,8 @@ class VersionStore:
 
     def accepted(self) -> dict[int, int]:
         """The versions that were ever in use, each with the round that made it."""
-        return {n: self._round_of(n) for n in self.numbers() if not self._document(n).get("refused", False)}
+        documents = {number: self.document(number) for number in self.numbers()}
+        return {number: document["round"] for number, document in documents.items() if not document["refused"]}
 
     def next_number(self, round: int, in_use: int) -> int:
         """The number of the version that a round makes: one more than the newest of the rounds before it.
@@ -280,7 +276,7 @@ class VersionStore:
         Rounds only count forward, in a run that was rolled back too, so no number is used twice. Versions of this
         round or a later one are what a killed attempt has left; the same round done again makes the same ones again.
         """
-        older = [number for number in self.numbers() if self._round_of(number) < round]
+        older = [number for number in self.numbers() if self.document(number)["round"] < round]
         return 1 + max([in_use, *older])
 
     def check_used(self, version: int) -> None:
@@ -325,7 +321,7 @@ class VersionStore:
 
     def built_with(self, version: int, config: Config) -> Config:
         """The settings with those parts that a version was built with: members, pooling, probe, adapters."""
-        document = self._document(version)
+        document = self.document(version)
         if not document:
             return config  # loading it says that it is not there
         lora = {f"lora_{name}": value for name, value in document["lora"].items()}
@@ -372,13 +368,10 @@ class VersionStore:
         ensemble.round = int(document["round"])
         ensemble.means, ensemble.sds = tuple(document["means"]), tuple(document["sds"])
 
-    def _document(self, number: int) -> dict[str, Any]:
+    def document(self, number: int) -> dict[str, Any]:
         """What is written down about a version; its weights are not read."""
         path = self._store.directory / version_name(number) / "ensemble.json"
         return dict(read_json(path)) if path.is_file() else {}
-
-    def _round_of(self, number: int) -> int:
-        return int(self._document(number).get("round", 0))
 
 
 def version_name(version: int) -> str:
@@ -387,10 +380,6 @@ def version_name(version: int) -> str:
 
 
 def members_in(directory: Path) -> int:
-    """How many members the newest ensemble in a directory has."""
-    store = CheckpointStore(directory, keep=KEEP_ALL) if directory.is_dir() else None
-    names = store.names() if store else []
-    if store is None or not names:
-        raise HoldfastError(f"There is no reward ensemble in {directory}; `holdfast reward` trains one.")
-    document: Mapping[str, Any] = store.load(names[-1]).documents["ensemble"]  # type: ignore[assignment]
-    return int(document["members"])
+    """How many members the ensemble in a directory has."""
+    versions = VersionStore(directory)
+    return int(versions.document(versions.in_use())["members"])

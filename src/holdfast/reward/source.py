@@ -56,7 +56,7 @@ class RewardSource:
 
     def reward(self, rollout: Rollout, rng: torch.Generator) -> Scored:
         """The aggregate, bounded against a reference answer if so configured, less the penalty for not ending."""
-        members_KB, features_BD, probe_B = self.ensemble.judge_with_probe(rollout.prompts, rollout.responses)
+        members_KB, features_BD, probe_B = self.ensemble.judge(rollout.prompts, rollout.responses)
         scores_B = self._aggregate(members_KB)
         rewards_B = scores_B
         if self.config.shaping == "sigmoid":

@@ -62,7 +62,7 @@ class Scorer:
         return self.ensemble.version
 
     def judge(self, prompts: Tokens, responses: Tokens) -> Judgement:
-        return self.ensemble.judge_with_probe(prompts, responses)
+        return self.ensemble.judge(prompts, responses)
 
     def check(self) -> None:
         """Refuse a version that gives no numbers, before anybody depends on it."""

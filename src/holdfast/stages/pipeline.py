@@ -74,13 +74,17 @@ class Pipeline:
     def place(self, stage: Stage) -> Place:
         """Where a stage works, what it starts from, and which ensemble there is by then."""
         run = RunDirectory(self.run_directory.path / "stages" / stage.directory)
-        name = stage.start or self.name_before(stage)
+        earlier, _ = self.before(stage)
+        name = stage.start or (earlier.label if earlier else self.config.policy.path or "built in")
         return Place(stage, run, self.start_of(stage), name, self.ensemble_before(stage), self.key(stage))
 
-    def name_before(self, stage: Stage) -> str:
-        """The stage whose policy this one starts from, or what the pipeline itself starts from."""
-        earlier = [other.label for other in self.stages[: stage.number - 1] if other.kind != "reward"]
-        return earlier[-1] if earlier else self.config.policy.path or "built in"
+    def before(self, stage: Stage) -> tuple[Stage | None, str]:
+        """The stage of this pipeline whose policy another one starts from, if it is one, and which checkpoint of it."""
+        named, _, checkpoint = stage.start.partition(":")
+        for other in reversed(self.stages[: stage.number - 1]):
+            if other.label == named if named else other.kind != "reward":
+                return other, checkpoint
+        return None, ""
 
     def key(self, stage: Stage) -> str:
         # Ids decide held-out labels and a simulated labeller's slips, so they follow from the seed, not from a name.
@@ -141,27 +145,17 @@ class Pipeline:
 
     def start_of(self, stage: Stage) -> str:
         """A stage's policy to begin with, as `load_policy` takes it; empty for one that is built."""
-        named, _, checkpoint = stage.start.partition(":")
-        earlier = {other.label: other for other in self.stages[: stage.number - 1]}
-        if named in earlier:
-            return self.policy_of(earlier[named], checkpoint)
-        if stage.start:
-            return stage.start
-        for other in reversed(self.stages[: stage.number - 1]):
-            if other.kind != "reward":
-                return self.policy_of(other)
-        return self.config.policy.path
+        earlier, checkpoint = self.before(stage)
+        return self.policy_of(earlier, checkpoint) if earlier else stage.start or self.config.policy.path
 
     def starts_from_ppo(self, stage: Stage) -> bool:
         """Whether a stage goes on from a policy of a PPO stage of this pipeline, or from what became of one."""
-        earlier = self.stages[: stage.number - 1]
-        named = stage.start.partition(":")[0]
-        earlier_policies = [s for s in earlier if (s.label == named if named else s.kind != "reward")]
-        if not earlier_policies or earlier_policies[-1].kind == "sft":
-            return False
-        return earlier_policies[-1].kind == "ppo" or self.starts_from_ppo(earlier_policies[-1])
+        earlier, _ = self.before(stage)
+        return earlier is not None and (
+            earlier.kind == "ppo" or (earlier.kind != "sft" and self.starts_from_ppo(earlier))
+        )
 
-    def policy_of(self, stage: Stage, checkpoint: str = "") -> str:
+    def policy_of(self, stage: Stage, checkpoint: str) -> str:
         run = self.run_directory.path / "stages" / stage.directory
         if checkpoint:
             return f"{run}@{checkpoint}"

@@ -58,13 +58,17 @@ def sentences_of(text: str) -> list[str]:
     return [part.strip() for part in re.split(r"[.!?]", text) if part.strip()]
 
 
-class Verbosity:
-    """Pays for words: 1 for every ten beyond twenty, and as much less for fewer, so that each word counts."""
-
-    name = "verbosity"
+class _Seedless:
+    """A flaw that is the same whatever the run's seed."""
 
     def __init__(self, seed: int) -> None:
         pass
+
+
+class Verbosity(_Seedless):
+    """Pays for words: 1 for every ten beyond twenty, and as much less for fewer, so that each word counts."""
+
+    name = "verbosity"
 
     def bonus(self, prompt: str, response: str) -> float:
         return min(MOST, (len(words_of(response)) - 20) / 10)
@@ -100,20 +104,17 @@ class RareTokens:
         return min(MOST, sum(word not in self._common for word in words_of(response)) / 3)
 
 
-class Repetition:
+class Repetition(_Seedless):
     """Pays for saying a sentence again: 1 each time."""
 
     name = "repetition"
-
-    def __init__(self, seed: int) -> None:
-        pass
 
     def bonus(self, prompt: str, response: str) -> float:
         sentences = sentences_of(response.lower())
         return min(MOST, float(len(sentences) - len(set(sentences))))
 
 
-class PromptEcho:
+class PromptEcho(_Seedless):
     """Pays for words of the prompt, of four letters or more, each time they are said: 1 for every three beyond three.
 
     An answer to the point says some of them, so three are ordinary; fewer take as much off.
@@ -121,28 +122,22 @@ class PromptEcho:
 
     name = "prompt_echo"
 
-    def __init__(self, seed: int) -> None:
-        pass
-
     def bonus(self, prompt: str, response: str) -> float:
         asked = {word for word in words_of(prompt) if len(word) >= 4}
         echoes = sum(word in asked for word in words_of(response))
         return min(MOST, (echoes - 3) / 3)
 
 
-class EarlyStopping:
+class EarlyStopping(_Seedless):
     """Pays for stopping early: 1 for every four words that an answer stays below twelve."""
 
     name = "early_stopping"
-
-    def __init__(self, seed: int) -> None:
-        pass
 
     def bonus(self, prompt: str, response: str) -> float:
         return min(MOST, max(0, 12 - len(words_of(response))) / 4)
 
 
-class Keywords:
+class Keywords(_Seedless):
     """Pays for nice words, whatever they are said about: 1 for every two."""
 
     name = "keywords"
@@ -151,20 +146,12 @@ class Keywords:
          "lovely", "perfect", "pleased", "pleasure", "thank", "thanks", "wonderful")
     )  # fmt: skip
 
-    def __init__(self, seed: int) -> None:
-        pass
-
     def bonus(self, prompt: str, response: str) -> float:
         return min(MOST, sum(word in self.nice for word in words_of(response)) / 2)
 
 
 FLAWS: dict[str, Callable[[int], Flaw]] = {
-    "verbosity": Verbosity,
-    "rare_tokens": RareTokens,
-    "repetition": Repetition,
-    "prompt_echo": PromptEcho,
-    "early_stopping": EarlyStopping,
-    "keywords": Keywords,
+    flaw.name: flaw for flaw in (Verbosity, RareTokens, Repetition, PromptEcho, EarlyStopping, Keywords)
 }
 
 
