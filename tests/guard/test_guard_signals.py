@@ -57,10 +57,10 @@ def test_each_says_what_it_means_in_one_line() -> None:
 def test_a_new_file_is_a_new_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "brand_new.py").write_text(
         "from holdfast.guard.signal import Signal, level\n"
-        "SIGNAL = Signal(name='brand_new', family='length', meaning='new', unit='one', side='high',\n"
-        "    words=level('it is'), read=lambda view, known: 1.0)\n"
+        "SIGNAL = Signal(family='length', meaning='new', unit='1', words=level('it is'), read=lambda view, known: 1)\n"
     )
     monkeypatch.setattr(signals, "__path__", [*signals.__path__, str(tmp_path)])
+    assert find_signals()["brand_new"].metric == "signal/brand_new"
     assert set(find_signals()) == {*SIGNALS, "brand_new"}
 
 

@@ -59,19 +59,19 @@ Words = Callable[[float, Usual], str]
 
 @dataclass(frozen=True)
 class Signal:
-    """One detector.
+    """One detector, named after its file.
 
     `read` takes it from a batch, and gives None where a batch cannot show it. A signal with `derived_from` is instead
     made by `derive` from the last readings of another one, oldest first. `side` is the suspicious one. `floor` is the
     smallest standard deviation, on the signal's scale, that a baseline may have: changes much smaller do not matter.
     """
 
-    name: str
     family: Family
     meaning: str
     unit: str
-    side: Direction
     words: Words
+    name: str = ""
+    side: Direction = "high"
     read: Callable[[StepView, Known], float | None] | None = None
     derived_from: str = ""
     derive: Callable[[Sequence[float]], float | None] | None = None

@@ -15,11 +15,9 @@ def read(view: StepView, known: Known) -> float | None:
 
 
 SIGNAL = Signal(
-    name="compression",
     family="repetition",
     meaning="bytes of the answers' tokens over their bytes compressed, each answer by itself",
     unit="ratio",
-    side="high",
     words=times("answers compress", "better", "worse"),
     read=read,
     scale="log",

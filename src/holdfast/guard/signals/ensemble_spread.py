@@ -11,11 +11,9 @@ def read(view: StepView, known: Known) -> float | None:
 
 
 SIGNAL = Signal(
-    name="ensemble_spread",
     family="disagreement",
     meaning="standard deviation over members of an answer's standardised score, mean over answers",
     unit="sd of reference scores",
-    side="high",
     words=times("the ensemble's members disagree", "more", "less"),
     read=read,
     scale="log",

@@ -12,11 +12,9 @@ def derive(history: Sequence[float]) -> float | None:
 
 
 SIGNAL = Signal(
-    name="ensemble_spread_growth",
     family="disagreement",
     meaning="log of the ensemble spread over the newest three steps to that over the three before",
     unit="log ratio",
-    side="high",
     words=level("the log growth of the members' disagreement is"),
     derived_from="ensemble_spread",
     derive=derive,

@@ -1,21 +1,13 @@
 """Whether a batch looks, to the reward model, as if it came from what people have labelled."""
 
 from holdfast.guard.signal import Signal, level
-from holdfast.guard.view import Known, StepView
-
-
-def read(view: StepView, known: Known) -> float | None:
-    return None if known.kernel is None else known.kernel.shift(view.features_BD)
-
 
 SIGNAL = Signal(
-    name="feature_shift",
     family="distance",
     meaning="unbiased squared maximum mean discrepancy between the batch and labelled answers, in the features that "
     "the first member's head reads; Gaussian kernel, median heuristic",
     unit="squared discrepancy",
-    side="high",
     words=level("the answers' distance from labelled ones, as the reward model sees them, is"),
-    read=read,
+    read=lambda view, known: None if known.kernel is None else known.kernel.shift(view.features_BD),
     floor=0.005,
 )

@@ -11,11 +11,9 @@ def derive(history: Sequence[float]) -> float | None:
 
 
 SIGNAL = Signal(
-    name="kl_acceleration",
     family="update",
     meaning="KL per step over the newest three steps less that over the three before",
     unit="nats per answer",
-    side="high",
     words=level("the KL of an update grows within six steps by", "nats an answer"),
     derived_from="kl_step",
     derive=derive,

@@ -11,11 +11,9 @@ def read(view: StepView, known: Known) -> float | None:
 
 
 SIGNAL = Signal(
-    name="kl_per_token",
     family="distance",
     meaning="log pi - log ref of the sampled tokens, mean over tokens",
     unit="nats per token",
-    side="high",
     words=level("KL to the reference is", "nats a token"),
     read=read,
     scale="root",

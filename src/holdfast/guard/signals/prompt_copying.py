@@ -26,11 +26,9 @@ def pairs(tokens_N: Tensor, rows_N: Tensor, base: int) -> tuple[Tensor, Tensor]:
 
 
 SIGNAL = Signal(
-    name="prompt_copying",
     family="copying",
     meaning="share of an answer's pairs of neighbouring tokens that stand in its prompt, mean over answers",
     unit="share",
-    side="high",
     words=share("of an answer's token pairs are the prompt's"),
     read=read,
     floor=0.01,

@@ -11,11 +11,9 @@ def read(view: StepView, known: Known) -> float | None:
 
 
 SIGNAL = Signal(
-    name="rare_tokens",
     family="vocabulary",
     meaning="-log of a token's share among labelled answers, add-one smoothed, mean over tokens",
     unit="nats per token",
-    side="high",
     words=level("the answers' tokens are rare among labelled ones:", "nats a token"),
     read=read,
     floor=0.05,

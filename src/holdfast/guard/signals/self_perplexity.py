@@ -12,7 +12,6 @@ def read(view: StepView, known: Known) -> float | None:
 
 
 SIGNAL = Signal(
-    name="self_perplexity",
     family="certainty",
     meaning="exp of -log pi of the sampled tokens, mean over tokens",
     unit="perplexity",

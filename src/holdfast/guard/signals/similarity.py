@@ -31,12 +31,10 @@ def read(view: StepView, known: Known) -> float | None:
 
 
 SIGNAL = Signal(
-    name="similarity",
     family="sameness",
     meaning="pairs of neighbouring tokens that two answers share over those that either has (Jaccard), "
     "mean over answers to different prompts",
     unit="share",
-    side="high",
     words=share("of token pairs are shared by answers to different prompts"),
     read=read,
     floor=0.01,

@@ -11,11 +11,9 @@ def read(view: StepView, known: Known) -> float | None:
 
 
 SIGNAL = Signal(
-    name="unlabelled_tokens",
     family="vocabulary",
     meaning="share of tokens that stand in no labelled answer",
     unit="share",
-    side="high",
     words=share("of the answers' tokens were never labelled"),
     read=read,
     floor=0.005,
