@@ -11,7 +11,7 @@ import torch
 
 from holdfast.config.schema import AuditConfig
 from holdfast.errors import HoldfastError
-from holdfast.guard.auditor import Opponent, Pairs, PosedPair, RoundAuditor, Voices, damped, furthest, surest
+from holdfast.guard.auditor import Opponent, Pairs, PosedPair, RoundAuditor, damped, surest
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.rollout.sampler import Rollout
@@ -51,22 +51,6 @@ def rollout(answers: int) -> Rollout:
     return Rollout([[1]] * answers, [[2]] * answers, nothing, None, nothing.bool(), [True] * answers)
 
 
-def voices(likely: dict[tuple[str, int], list[float]], asked_of: dict[str, Rollout]) -> Voices[str]:
-    """Of whom each answer of each rollout is known how likely it is."""
-
-    def likelihood(player: str, asked: Rollout, rows: list[int]) -> torch.Tensor:
-        return torch.tensor([likely[player, id(asked)][row] for row in rows])
-
-    def sample(player: str, prompts: list[list[int]], rng: torch.Generator) -> Rollout:
-        raise AssertionError("nobody is asked to answer here")
-
-    def own(player: str, asked: Rollout, rows: list[int]) -> torch.Tensor:
-        assert asked is asked_of[player], "a player's own answers are known from sampling"
-        return likelihood(player, asked, rows)
-
-    return Voices(sample, likelihood, own)
-
-
 def test_pairs_that_the_ensemble_is_surest_of() -> None:
     some = rollout(4)
     pairs = Pairs([10, 11, 12, 13], [(some, n) for n in range(4)], [(some, n) for n in range(4)])
@@ -75,36 +59,10 @@ def test_pairs_that_the_ensemble_is_surest_of() -> None:
     assert surest(pairs, [0.6, 0.9, 0.2, 0.7], 4) == (pairs, [0.6, 0.9, 0.2, 0.7]), "all of them as they came"
 
 
-def test_pairs_in_which_the_policy_has_moved_furthest() -> None:
-    ours, theirs = rollout(4), rollout(6)
-    pairs = Pairs([10, 11, 12, 13], [(ours, n) for n in range(4)], [(theirs, n) for n in (5, 4, 3, 2)])
-    likely = {
-        ("policy", id(ours)): [-1.0, -2.0, -3.0, -4.0],
-        ("anchor", id(ours)): [-1.5, -6.0, -3.0, -4.5],  # the policy's own answers have become likelier: .5 4 0 .5
-        ("policy", id(theirs)): [0.0, 0.0, -9.0, -2.0, -5.0, -1.0],
-        ("anchor", id(theirs)): [0.0, 0.0, -3.0, -2.0, -4.0, -3.0],  # the anchor's, as they are paired: 2 -1 0 -6
-    }
-    said = voices(likely, {"policy": ours, "anchor": theirs})
-    # .5 - 2, 4 + 1, 0 - 0, .5 + 6: the second and the fourth, as they came.
-    assert furthest(pairs, 2, "policy", "anchor", said).rows == [11, 13]
-    found = furthest(pairs, 3, "policy", "anchor", said)
-    assert found.rows == [11, 12, 13]
-    assert [place for _, place in found.theirs] == [4, 3, 2], "sides stay together"
-
-
-def test_of_a_policy_that_has_not_moved_pairs_are_taken_as_they_come() -> None:
-    some = rollout(5)
-    pairs = Pairs(list(range(5)), [(some, n) for n in range(5)], [(some, n) for n in range(5)])
-    same = voices({(player, id(some)): [-1.0] * 5 for player in ("policy", "anchor")}, {"policy": some, "anchor": some})
-    assert furthest(pairs, 2, "policy", "anchor", same).rows == [0, 1]
-    nothing = Pairs([], [], [])
-    assert furthest(nothing, 0, "policy", "anchor", same) is nothing
-
-
 class Dictating(RoundAuditor):
     """Draws numbers in place of answers, as many as it is asked for, and others where it is asked for more."""
 
-    def _choose(self, orders: Any, policy: Any, voices: Any, rng: torch.Generator) -> Any:
+    def _choose(self, orders: Any, policy: Any, sample: Any, rng: torch.Generator) -> Any:
         drawn = []
         for order in orders:
             texts = cast(Any, (order.count + torch.rand(order.count, generator=rng)).tolist())

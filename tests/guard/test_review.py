@@ -65,7 +65,7 @@ def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:
 
 def in_round(number: int, last: bool) -> Any:
     """As much of a host as decides how many pairs are asked about."""
-    return SimpleNamespace(round=number, last=last, policy=None, reference=None, anchor=None, voices=None)
+    return SimpleNamespace(round=number, last=last, policy=None, reference=None, anchor=None, sample=None)
 
 
 class Counting:

@@ -77,30 +77,6 @@ def test_entropy_is_that_of_the_distributions_drawn_from(setting: Setting) -> No
         assert reward.codec.eos_id not in ids[:-1]
 
 
-def test_how_likely_each_player_finds_an_answer(setting: Setting) -> None:
-    """By a second pass over each answer alone, without padding, with the weights of whoever is asked."""
-    trainer, reward, answers = setting
-    end, other_end = reward.codec.eos_id, 5
-    reward.end_ids = frozenset((end, other_end))
-    policy, anchor = Player("policy", trainer), Player("anchor", trainer)
-    anchor.load_state_dict(policy.state_dict())
-    rollout, rows = drawn(answers, policy), [4, 0, 3]
-    assert rollout.given is not None
-    # As it was given, not as its text would be read: an answer that another token than the usual one has ended.
-    rollout.given[0] = [7, 9, other_end]
-    at_first = answers.likelihood(policy, rollout, rows)
-    for row, likelihood in zip(rows, at_first.tolist(), strict=True):
-        prompt, given = rollout.prompts[row], rollout.given[row]
-        with torch.no_grad():
-            logits = trainer.model(input_ids=torch.tensor([[*prompt, *given]])).logits[0]
-        logprobs = (logits[len(prompt) - 1 : -1] / trainer.args.temperature).double().log_softmax(-1)
-        assert likelihood == pytest.approx(float(logprobs.gather(-1, torch.tensor(given)[:, None]).sum()), rel=1e-4)
-    spoil(trainer.model)
-    assert not torch.allclose(answers.likelihood(policy, rollout, rows), at_first)
-    torch.testing.assert_close(answers.likelihood(anchor, rollout, rows), at_first)
-    assert answers.likelihood(policy, rollout, []).shape == (0,)
-
-
 def test_a_model_with_adapters_is_its_own_reference(setting: Setting) -> None:
     trainer, _, answers = setting
     before = drawn(answers, Player("policy", trainer)).texts

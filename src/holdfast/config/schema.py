@@ -213,11 +213,6 @@ class AuditConfig(Section):
         "are multiples of it",
         ge=0,
     )
-    pointed: Literal["claims", "moved"] = setting(
-        "claims",
-        "which pairs against the last good policy are pointed: where the ensemble is surest of the policy, or where "
-        "the policy has moved furthest",
-    )
     budget: int = setting(2400, "audit labels in the whole run", ge=0)
 
 

@@ -1,8 +1,8 @@
 """The guard's alarm: do people still like the policy at least as well as the one it would be taken back to?
 
 Null hypothesis: in every round people prefer the policy to the anchor, and to the reference, with probability at least
-1/2, and do so too in pointed pairs, in which the ensemble is surest of the policy or the policy has moved furthest from
-the anchor: there it should win more, if that was for the better. Each of the three is a `SequentialTest`.
+1/2, and do so too in pointed pairs, in which the ensemble is surest of the policy: there it should win more, if the
+reward means anything. Each of the three is a `SequentialTest`.
 
 Beside them stands a second question, of all pairs together: do people grant what the ensemble claims for the policy
 (`guard/claims.py`)? A policy that is hacked slowly, or in a way that people do not mind much, falls behind the claims
@@ -29,7 +29,7 @@ from holdfast.guard.claims import NO_ANSWERS, PATIENCE, Granted, held_against, l
 from holdfast.guard.sequential import MOST_EVIDENCE, NOTHING, SequentialTest, start_weight, weight_after
 
 # What a pair is: the policy's answer beside the reference's, or the anchor's, which is the last good policy, as they
-# come; pointed: beside the anchor's, where of several pairs it should tell most (`audit.pointed`).
+# come; pointed: beside the anchor's, where of several pairs the ensemble is surest of the policy.
 Against = Literal["reference", "anchor", "pointed"]
 OPPONENTS: tuple[Against, ...] = ("reference", "anchor", "pointed")
 SHARES: dict[Against | Literal["claims"], float] = {"claims": 0.4, "pointed": 0.3, "anchor": 0.24, "reference": 0.06}

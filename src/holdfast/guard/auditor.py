@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
-from torch import Tensor
 
 from holdfast.config.schema import AuditConfig
 from holdfast.errors import HoldfastError
@@ -38,18 +37,6 @@ POINTED = 3
 
 # An answer: its rollout, and its place there.
 Drawn = tuple[Rollout, int]
-
-
-@dataclass(frozen=True)
-class Voices(Generic[Answering]):
-    """How whoever answers does so, and how likely it finds some answers of a rollout: logprobs_B of whole ones.
-
-    `own` is the same of a rollout that the player has sampled itself, which may be known from then.
-    """
-
-    sample: Sample[Answering]
-    likelihood: Callable[[Answering, Rollout, list[int]], Tensor]
-    own: Callable[[Answering, Rollout, list[int]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -181,7 +168,7 @@ class RoundAuditor:
         already: int,
         wanted: Sequence[tuple[Opponent[Answering], int]],
         policy: Answering,
-        voices: Voices[Answering],
+        sample: Sample[Answering],
         rng: torch.Generator,
     ) -> list[AuditPair]:
         """So many answered comparisons with each opponent, asked for in one go, or as many as the budget allows.
@@ -195,7 +182,7 @@ class RoundAuditor:
             # Numbered by what was wanted: people may leave some unanswered, and their numbers are taken all the same.
             orders.append(_Order(opponent, already, min(count, left)))
             left, already = left - orders[-1].count, already + count
-        for order, (pairs, claimed) in zip(orders, self._choose(orders, policy, voices, rng), strict=True):
+        for order, (pairs, claimed) in zip(orders, self._choose(orders, policy, sample, rng), strict=True):
             for n, claim in enumerate(claimed):
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
                 drawn.append(posed(comparison, order.opponent.against, claim, rng))
@@ -222,18 +209,13 @@ class RoundAuditor:
         return found
 
     def _choose(
-        self, orders: Sequence[_Order[Answering]], policy: Answering, voices: Voices[Answering], rng: torch.Generator
+        self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator
     ) -> list[tuple[Pairs, list[float]]]:
         """The pairs to ask about for each order, as they come or pointed, with what the ensemble claims of them."""
-        drawn = self._draw(orders, policy, voices.sample, rng)
-        if self.config.pointed == "moved":
-            drawn = [
-                furthest(pairs, order.count, policy, order.opponent.policy, voices) if order.pointed else pairs
-                for order, pairs in zip(orders, drawn, strict=True)
-            ]
-        told = iter(self._claims(drawn))
-        claimed = [[next(told) for _ in pairs.rows] for pairs in drawn]
-        return [surest(pairs, claims, order.count) for order, pairs, claims in zip(orders, drawn, claimed, strict=True)]
+        drawn = self._draw(orders, policy, sample, rng)
+        claims = iter(self._claims(drawn))
+        claimed = [[next(claims) for _ in pairs.rows] for pairs in drawn]
+        return [surest(pairs, each, order.count) for order, pairs, each in zip(orders, drawn, claimed, strict=True)]
 
     def _draw(
         self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator
@@ -290,25 +272,6 @@ def surest(pairs: Pairs, claims: Sequence[float], count: int) -> tuple[Pairs, li
     """
     chosen = sorted(sorted(range(len(claims)), key=lambda place: -claims[place])[:count])
     return pairs.among(chosen), [claims[place] for place in chosen]
-
-
-def furthest(pairs: Pairs, count: int, policy: Answering, opponent: Answering, voices: Voices[Answering]) -> Pairs:
-    """Of these pairs those in which the policy has moved furthest, in the order in which they came.
-
-    How far is log pi / pi_opponent of the policy's answer, less that of the opponent's: whatever training has made
-    likelier stands on one side, whatever it has left behind on the other. Where that was for the worse people see it
-    more plainly here than in pairs as they come. Where nothing is wrong they need not like it any better.
-    """
-    if not pairs.rows:
-        return pairs
-    (ours, our_places), (theirs, their_places) = (
-        (side[0][0], [place for _, place in side]) for side in (pairs.ours, pairs.theirs)
-    )
-    gained_P = voices.own(policy, ours, our_places) - voices.likelihood(opponent, ours, our_places)
-    left_P = voices.own(opponent, theirs, their_places) - voices.likelihood(policy, theirs, their_places)
-    # Equal ones as they come, so that a policy that has not moved is compared in pairs at random.
-    order = (gained_P + left_P).sort(descending=True, stable=True).indices
-    return pairs.among(sorted(order[:count].tolist()))
 
 
 def damped(share: float, weight: float) -> float:

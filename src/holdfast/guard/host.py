@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from holdfast.guard.auditor import Voices
 from holdfast.guard.view import StepView
+from holdfast.preferences.collector import Sample
 from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
 
@@ -72,8 +72,8 @@ class Host(Protocol[Player]):
         ...
 
     @property
-    def voices(self) -> Voices[Player]:
-        """How these answer, and how likely they find answers."""
+    def sample(self) -> Sample[Player]:
+        """How these answer."""
         ...
 
     def baseline(self, rng: torch.Generator) -> StepView:

@@ -186,7 +186,7 @@ class Review(Generic[Player]):
             if count <= 0:
                 return
             wanted = [(opponent, count) for opponent in opponents]
-            pairs.extend(self.auditor.buy(host.round, asked, wanted, host.policy, host.voices, rng))
+            pairs.extend(self.auditor.buy(host.round, asked, wanted, host.policy, host.sample, rng))
             asked += count * len(opponents)
 
         pointed = replace(decisive, against="pointed")
@@ -214,7 +214,7 @@ class Review(Generic[Player]):
             # Numbered after all that a round may ask about.
             already, rng = KINDS * AuditPlan(self.audits).most, generator(self.seed, "choice", host.round)
             wanted = [(opponent, count)]
-            again = self.auditor.buy(host.round, already, wanted, host.policy, host.voices, rng)
+            again = self.auditor.buy(host.round, already, wanted, host.policy, host.sample, rng)
         everything = [*pairs, *again]
         side = side_of(everything, opponent.against)
         sentence = people_say(side) if side is not None else ""

@@ -50,8 +50,7 @@ class Rollout:
 
     Log-probs are of the full distribution at the sampling temperature (before top-p and top-k), as the update and
     the reference compute them. `server_gap` is how far a server's own were from them, where one did the sampling.
-    `texts` are the answers as they were given, where another tokenizer made them and `responses` are in other tokens;
-    `given` are the tokens that they were given in.
+    `texts` are the answers as they were given, where another tokenizer made them and `responses` are in other tokens.
     """
 
     prompts: list[list[int]]
@@ -62,7 +61,6 @@ class Rollout:
     finished: list[bool]
     server_gap: float | None = None
     texts: list[str] | None = None
-    given: list[list[int]] | None = None
 
     @property
     def lengths(self) -> list[int]:

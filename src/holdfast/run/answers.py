@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
-from torch import Tensor
 
 from holdfast.config import Config
-from holdfast.guard.auditor import Voices
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
@@ -18,7 +16,6 @@ from holdfast.rollout.sampler import Rollout, Sampling, sample
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.journal import Position
 from holdfast.run.observer import Answer
-from holdfast.train.ppo import response_values, rollout_batches
 
 
 @dataclass
@@ -28,7 +25,6 @@ class Answers:
     policy: Policy
     codec: Codec
     sampling: Sampling
-    micro_batch_tokens: int
     position: Position
     served: ServedSampler | None = None
 
@@ -48,19 +44,6 @@ class Answers:
 
     def texts(self, rollout: Rollout) -> list[Answer]:
         return [Answer(self.codec.decode(r), done) for r, done in zip(rollout.responses, rollout.finished, strict=True)]
-
-    @property
-    def voices(self) -> Voices[Policy]:
-        """How the policies answer, and how likely each finds an answer at the temperature of sampling."""
-        return Voices(self.sample, self._likelihood, self._own_likelihood)
-
-    def _likelihood(self, policy: Policy, rollout: Rollout, rows: list[int]) -> Tensor:
-        batches = rollout_batches(policy, rollout, rows, self.codec.pad_id, self.micro_batch_tokens)
-        return response_values(policy, rollout, batches, self.sampling.temperature)[rows].sum(1)
-
-    def _own_likelihood(self, policy: Policy, rollout: Rollout, rows: list[int]) -> Tensor:
-        """The same of a rollout that the policy has sampled itself, known from then."""
-        return (rollout.logprobs_BT * rollout.mask_BT)[rows].sum(1)
 
 
 def sampling_of(config: Config) -> Sampling:

@@ -224,10 +224,8 @@ def build_parts(
     """Answers, labels and the training of the ensemble, in their starting state."""
     config, prompts, codec = ingredients.config, ingredients.task.prompts, ingredients.codec
     seed = config.run.seed
-    answers = Answers(
-        models.policy, codec, sampling_of(config), config.policy.micro_batch_tokens, journal.position,
-        served_sampler(config, run, codec),
-    )  # fmt: skip
+    served = served_sampler(config, run, codec)
+    answers = Answers(models.policy, codec, sampling_of(config), journal.position, served)
     collector = Collector(
         run.key, codec, prompts, store, ingredients.task.labeller, models.ensemble, config.preferences, seed,
         after_people,

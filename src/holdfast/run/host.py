@@ -16,7 +16,6 @@ from holdfast.control.kl import KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.schedule import LearningRate
 from holdfast.errors import HoldfastError
-from holdfast.guard.auditor import Voices
 from holdfast.guard.host import Change, Good, view_of
 from holdfast.guard.ladder import MORE_LABELS
 from holdfast.guard.plan import AuditPlan
@@ -24,7 +23,7 @@ from holdfast.guard.review import Review
 from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import put_state, whole_state
-from holdfast.preferences.collector import Collector
+from holdfast.preferences.collector import Collector, Sample
 from holdfast.reward.refresher import Refresher
 from holdfast.reward.source import RewardSource
 from holdfast.run.answers import Answers
@@ -86,8 +85,8 @@ class LoopHost:
         return self.round >= self.config.run.rounds
 
     @property
-    def voices(self) -> Voices[Policy]:
-        return self.answers.voices
+    def sample(self) -> Sample[Policy]:
+        return self.answers.sample
 
     def baseline(self, rng: torch.Generator) -> StepView:
         rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()

@@ -95,34 +95,8 @@ class TrainerAnswers:
         rollout = self.reward.read(asked, texts, finished)
         return Rollout(
             rollout.prompts, rollout.responses, -per_token(rollout, torch.tensor(entropies)), None, rollout.mask_BT,
-            finished, texts=texts, given=given,
+            finished, texts=texts,
         )  # fmt: skip
-
-    def likelihood(self, player: Player, rollout: Rollout, rows: list[int]) -> Tensor:
-        """logprobs_B of some of a rollout's answers, in the tokens they were given in, at the sampling temperature."""
-        assert rollout.given is not None, "answers that `sample` has drawn"
-        given = rollout.given
-        size = int(self.trainer.args.per_device_train_batch_size)  # as many at once as the trainer itself learns from
-        found: list[Tensor] = []
-        with player.playing() as model, torch.no_grad():
-            for start in range(0, len(rows), size):
-                some = rows[start : start + size]
-                prompts = [self._encode(self.prompts[tuple(rollout.prompts[row])]) for row in some]
-                found += self._logprobs(model, prompts, [given[row] for row in some])
-        return torch.stack(found) if found else torch.zeros(0)
-
-    def _logprobs(self, model: Any, prompts: Sequence[list[int]], answers: Sequence[list[int]]) -> list[Tensor]:
-        rows = [torch.tensor(prompt + answer) for prompt, answer in zip(prompts, answers, strict=True)]
-        # On the right, where attention that looks back does not see it.
-        padded_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(next(model.parameters()).device)
-        logits_BTV = model(input_ids=padded_BT, use_cache=False).logits
-        temperature, found = float(self.trainer.args.temperature), []
-        # One row at a time, and the positions that predict its answer alone: a vocabulary in float32 is large.
-        for ids_T, logits_TV, prompt in zip(rows, logits_BTV, prompts, strict=True):
-            scores_NV = logits_TV[len(prompt) - 1 : len(ids_T) - 1].float() / temperature
-            said_N1 = ids_T[len(prompt) :, None].to(scores_NV.device)
-            found.append((scores_NV.gather(-1, said_N1).squeeze(-1) - scores_NV.logsumexp(-1)).sum().cpu())
-        return found
 
     def _generate(self, model: Any, prompts: Sequence[TRLPrompt]) -> list[tuple[list[int], float]]:
         """Tokens of each answer, its end included, and the entropy summed over them."""

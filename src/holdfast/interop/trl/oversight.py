@@ -19,7 +19,6 @@ import torch
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.control.kl import KLController
 from holdfast.events import event_line
-from holdfast.guard.auditor import Voices
 from holdfast.guard.host import Change, Good, view_of
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Outcome, Review, win_rate
@@ -27,6 +26,7 @@ from holdfast.guard.view import StepView
 from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
 from holdfast.interop.trl.refresher import EnsembleTeacher
 from holdfast.interop.trl.snapshot import capture, put_back
+from holdfast.preferences.collector import Sample
 from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.track.tracker import Tracker
@@ -73,9 +73,8 @@ class Oversight:
         return self.ending
 
     @property
-    def voices(self) -> Voices[Player]:
-        # Log-probs of sampling stand for entropies here, so a player's own answers are looked at once more.
-        return Voices(self.answers.sample, self.answers.likelihood, self.answers.likelihood)
+    def sample(self) -> Sample[Player]:
+        return self.answers.sample
 
     def begin(self) -> None:
         """Baselines from the reference's answers, in batches like the trainer's own; the beginning is kept."""
