@@ -112,7 +112,7 @@ def assemble_dpo(
         probes = probe_set(config, run, codec, policy.context, labelled_pairs(train))
         dpo = OfflineDPO(
             config=config,
-            answers=Answers(policy, codec, sampling_of(config), config.policy.micro_batch_tokens, Position()),
+            answers=Answers(policy, codec, sampling_of(config), Position()),
             reference=reference,
             pairs=pairs,
             held_out=measured,
@@ -164,7 +164,7 @@ def _collect(ingredients: Ingredients, run: RunDirectory, store: PreferenceStore
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     policy = Policy(ingredients.lm, fast=config.policy.fast)
 
-    answers = Answers(policy, codec, sampling_of(config), config.policy.micro_batch_tokens, Position())
+    answers = Answers(policy, codec, sampling_of(config), Position())
     nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
     seed = config.run.seed
     collector = Collector(run.key, codec, task.prompts, store, task.labeller, nobody, config.preferences, seed)
