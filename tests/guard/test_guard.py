@@ -10,7 +10,6 @@ import torch
 from guard_views import drawn_view
 
 from holdfast.config.schema import GuardConfig
-from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
@@ -186,19 +185,11 @@ def test_a_signal_that_is_new_since_the_checkpoint_begins_empty() -> None:
     guard, _ = begun()
     state = json.loads(json.dumps(guard.state()))
     del state["baselines"]["length"]
-    state["baselines"]["gone"] = {"kind": "baseline", "reference": [], "times": [], "values": []}
+    state["baselines"]["gone"] = {"reference": [], "healthy": []}
     again, rng = Guard(CONFIG, 8), torch.Generator().manual_seed(1)
     again.restore(state)
     a_round(again, rng)
     assert "length" not in dict(again.suspicion().p_values)
-
-
-def test_a_damaged_state_is_refused() -> None:
-    guard, _ = begun()
-    good = json.loads(json.dumps(guard.state()))
-    for change in ({"kind": "x"}, {"baselines": None}, {"audited": [["id", "nobody", 1.0, 0.5]]}, {"round": "one"}):
-        with pytest.raises(HoldfastError):
-            Guard(CONFIG, 8).restore({**good, **change})
 
 
 def test_readings_that_are_not_numbers_are_left_out() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from holdfast.config.schema import AuditConfig, GuardConfig
+from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Good
+from holdfast.guard.ladder import Ladder
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
 from holdfast.guard.verdict import Level, Verdict
@@ -224,3 +227,20 @@ def test_a_policy_that_people_like_as_well_is_chosen_without_asking() -> None:
     pairs = [AuditPair(str(n), "anchor", float(n < 66), 0.6) for n in range(144)]
     choice = held.choose(in_round(8, last=True), pairs)
     assert (choice.back, choice.again) == (False, 0)
+
+
+def test_a_saved_guard_that_does_not_fit_is_refused() -> None:
+    saved = Review(
+        GuardConfig(),
+        AuditConfig(),
+        0,
+        Guard(GuardConfig(), 8),
+        cast(Any, SimpleNamespace(spent=3)),
+        Ladder(GuardConfig()),
+    )
+    state = json.loads(json.dumps(saved.state()))
+    saved.restore(state)
+    assert json.loads(json.dumps(saved.state())) == state
+    for change in ({"guard": {}}, {"good": {"name": "g", "place": 1}}):
+        with pytest.raises(HoldfastError, match="use another checkpoint"):
+            saved.restore({**state, **change})

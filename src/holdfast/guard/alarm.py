@@ -21,10 +21,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from holdfast.control.state import JSON, State, check_kind
-from holdfast.errors import HoldfastError
 from holdfast.guard.claims import NO_ANSWERS, PATIENCE, Granted, held_against, log_mean, log_ratios, summed
 from holdfast.guard.sequential import MOST_EVIDENCE, NOTHING, SequentialTest, start_weight, weight_after
 
@@ -148,16 +146,12 @@ class AlarmTest:
         for test in self._tests.values():
             test.spend(newest)
 
-    def state(self) -> State:
-        return {"kind": "alarm", **{against: test.state() for against, test in self._tests.items()}}
+    def state(self) -> dict[str, Any]:
+        return {against: test.state() for against, test in self._tests.items()}
 
-    def restore(self, state: Mapping[str, JSON]) -> None:
-        check_kind(state, "alarm")
+    def restore(self, state: Mapping[str, Any]) -> None:
         for against, test in self._tests.items():
-            saved = state.get(against)
-            if not isinstance(saved, Mapping):
-                raise HoldfastError("The saved alarm holds no answers; use another checkpoint.")
-            test.restore(saved)
+            test.restore(state[against])
 
 
 def shortfall(since: int, answers: Sequence[Granted]) -> Shortfall:

@@ -29,9 +29,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any
 
-from holdfast.control.state import JSON, State, check_kind, read_list
-from holdfast.errors import HoldfastError
 from holdfast.guard.signal import Direction, Signal, Usual
 from holdfast.statistics import student_tail
 
@@ -166,25 +165,10 @@ class Baseline:
         # The last term only keeps a baseline of zeros from a division by zero.
         return max(self._signal.floor, relative, 1e-9)
 
-    def state(self) -> State:
-        return {
-            "kind": "baseline",
-            "reference": list(self._reference),
-            "times": [time for time, _ in self._healthy],
-            "values": [value for _, value in self._healthy],
-        }
+    def state(self) -> dict[str, Any]:
+        return {"reference": list(self._reference), "healthy": list(self._healthy)}
 
-    def restore(self, state: Mapping[str, JSON]) -> None:
-        check_kind(state, "baseline")
-        self._reference = [_number(x) for x in read_list(state, "reference")]
-        times, values = read_list(state, "times"), read_list(state, "values")
-        if len(times) != len(values):
-            raise HoldfastError("A saved baseline has more times than values; use another checkpoint.")
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._reference = list(state["reference"])
         self._healthy.clear()
-        self._healthy.extend((int(_number(u)), _number(x)) for u, x in zip(times, values, strict=True))
-
-
-def _number(x: JSON) -> float:
-    if isinstance(x, bool) or not isinstance(x, int | float):
-        raise HoldfastError(f"A saved baseline holds {x!r}, which is not a number; use another checkpoint.")
-    return float(x)
+        self._healthy.extend((time, value) for time, value in state["healthy"])

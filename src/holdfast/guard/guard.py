@@ -11,15 +11,15 @@ It holds no models, and its memory goes on through rollbacks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from dataclasses import astuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.config.schema import GuardConfig
-from holdfast.control.state import JSON, State, check_kind, read_float, read_int, read_list
-from holdfast.errors import HoldfastError
-from holdfast.guard.alarm import Against, AlarmTest, Evidence
+from holdfast.control.state import JSON
+from holdfast.guard.alarm import AlarmTest, Evidence
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
 from holdfast.guard.claims import Granted
@@ -69,8 +69,8 @@ class Guard:
 
     def usual(self) -> dict[str, dict[str, float]]:
         """What every signal reads in the reference's own answers, by the names of metrics: mean and spread."""
-        found = {self._signals[name].metric: baseline.of_reference() for name, baseline in self._baselines.items()}
-        return {name: {"mean": told[0], "sd": told[1]} for name, told in found.items() if told is not None}
+        usual = {self._signals[name].metric: baseline.of_reference() for name, baseline in self._baselines.items()}
+        return {name: {"mean": pair[0], "sd": pair[1]} for name, pair in usual.items() if pair is not None}
 
     def see(self, view: StepView) -> dict[str, float]:
         """Read a step; the readings, by the names of metrics."""
@@ -82,14 +82,13 @@ class Guard:
 
     def _read(self, view: StepView) -> dict[str, float]:
         """What every signal says of a batch."""
-        found, self._recent = read_all(self._signals, view, self._known, self._recent)
-        return found
+        readings, self._recent = read_all(self._signals, view, self._known, self._recent)
+        return readings
 
     def suspicion(self) -> Suspicion:
         """How unusual the round's steps are so far."""
         deviations = {name: self._baselines[name].compare(readings) for name, readings in self._readings.items()}
-        told = {name: deviation for name, deviation in deviations.items() if deviation is not None}
-        return suspicion_of(self._signals, told)
+        return suspicion_of(self._signals, {name: each for name, each in deviations.items() if each is not None})
 
     def judge(self, pairs: Sequence[AuditPair], labels_left: int | None, ensemble: int) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.
@@ -152,11 +151,9 @@ class Guard:
     def _forget_round(self) -> None:
         self._readings, self._steps = {}, 0
 
-    def state(self) -> State:
+    def state(self) -> dict[str, Any]:
         # In the order of the signals, so that equal guards are saved as equal bytes.
-        readings: State = {n: [[u, x] for u, x in self._readings[n]] for n in self._signals if n in self._readings}
         return {
-            "kind": "guard",
             "begun": self.begun,
             "round": self._round,
             "healthy_steps": self._healthy_steps,
@@ -164,46 +161,22 @@ class Guard:
             "before_round": self._before_round,
             "miscalibrated": self.miscalibrated,
             "baselines": {name: baseline.state() for name, baseline in self._baselines.items()},
-            "readings": readings,
-            "recent": {n: list(self._recent[n]) for n in self._signals if n in self._recent},
+            "readings": {name: list(self._readings[name]) for name in self._signals if name in self._readings},
+            "recent": {name: list(self._recent[name]) for name in self._signals if name in self._recent},
             "test": self._test.state(),
-            "audited": [[p.comparison_id, p.against, p.policy_won, p.claim] for p in self._audited],
+            "audited": [astuple(pair) for pair in self._audited],
         }
 
-    def restore(self, state: Mapping[str, JSON]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Signals that the saved guard did not have begin with an empty baseline; those that are gone are dropped."""
-        check_kind(state, "guard")
-        self.begun, self.miscalibrated = state.get("begun") is True, state.get("miscalibrated") is True
-        self._round, self._steps = read_int(state, "round"), read_int(state, "steps")
-        self._healthy_steps, self._before_round = read_int(state, "healthy_steps"), read_int(state, "before_round")
-        baselines = _mapping(state, "baselines")
-        for name in (n for n in self._signals if n in baselines):
-            self._baselines[name].restore(_mapping(baselines, name))
-        readings, recent = _mapping(state, "readings"), _mapping(state, "recent")
-        self._readings = {
-            name: [(int(_numbers(row)[0]), _numbers(row)[1]) for row in read_list(readings, name)]
-            for name in self._signals
-            if name in readings
-        }
-        self._recent = {name: _numbers(recent[name]) for name in self._signals if name in recent}
-        self._test.restore(_mapping(state, "test"))
-        self._audited = [_pair(row) for row in read_list(state, "audited")]
+        self.begun, self.miscalibrated = state["begun"], state["miscalibrated"]
+        self._round, self._steps = state["round"], state["steps"]
+        self._healthy_steps, self._before_round = state["healthy_steps"], state["before_round"]
+        for name in self._signals.keys() & state["baselines"].keys():
+            self._baselines[name].restore(state["baselines"][name])
+        readings = {name: rows for name, rows in state["readings"].items() if name in self._signals}
+        self._readings = {name: [(time, value) for time, value in rows] for name, rows in readings.items()}
+        self._recent = {name: list(values) for name, values in state["recent"].items() if name in self._signals}
+        self._test.restore(state["test"])
+        self._audited = [AuditPair(*row) for row in state["audited"]]
         self._judged = None
-
-
-def _mapping(state: Mapping[str, JSON], key: str) -> Mapping[str, JSON]:
-    value = state.get(key)
-    if not isinstance(value, Mapping):
-        raise HoldfastError(f"The guard's saved state holds no {key}; use another checkpoint.")
-    return value
-
-
-def _numbers(row: JSON) -> list[float]:
-    return [read_float({"reading": x}, "reading") for x in read_list({"readings": row}, "readings")]
-
-
-def _pair(row: JSON) -> AuditPair:
-    fields = read_list({"audited": row}, "audited")
-    if len(fields) != 4 or fields[1] not in ("reference", "anchor", "pointed"):
-        raise HoldfastError(f"The guard's saved state holds {row!r} for an audited pair; use another checkpoint.")
-    return AuditPair(str(fields[0]), cast(Against, fields[1]), *_numbers(fields[2:]))

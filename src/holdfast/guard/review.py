@@ -301,12 +301,14 @@ class Review(Generic[Player]):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.guard.restore(state["guard"])
-        self.ladder.restore(state["ladder"])
-        self.good = Good(**state["good"])
-        self.audit_asked = str(state["audit_asked"])
-        self.auditor.spent = int(state["audit_labels"])
-        self.stopped = bool(state["stopped"])
+        try:
+            self.guard.restore(state["guard"])
+            self.ladder.restore(state["ladder"])
+            self.good = Good(**state["good"])
+            self.auditor.spent = state["audit_labels"]
+            self.audit_asked, self.stopped = state["audit_asked"], state["stopped"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise HoldfastError(f"The guard's saved state does not fit ({error!r}); use another checkpoint.") from error
 
 
 def win_rate(pairs: Sequence[AuditPair], against: str) -> float | None:

@@ -28,8 +28,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import lru_cache
+from typing import Any
 
-from holdfast.control.state import JSON, State, check_kind, read_int, read_list
 from holdfast.errors import HoldfastError
 from holdfast.guard.claims import Granted
 from holdfast.statistics import log_beta, log_incomplete_beta
@@ -133,21 +133,11 @@ class SequentialTest:
         """
         self.first = max(self.first, (self.newest if newest is None else newest) + 1)
 
-    def state(self) -> State:
+    def state(self) -> dict[str, Any]:
         """What `restore` needs."""
-        rows: list[JSON] = [[round, *astuple(granted)] for round, granted in sorted(self.answers.items())]
-        return {"kind": "sequential", "first": self.first, "answers": rows}
+        return {"first": self.first, "answers": [(round, *astuple(granted)) for round, granted in self.answers.items()]}
 
-    def restore(self, state: Mapping[str, JSON]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state."""
-        check_kind(state, "sequential")
-        self.first = read_int(state, "first")
-        self.answers = dict(_row(row) for row in read_list(state, "answers"))
-
-
-def _row(row: JSON) -> tuple[int, Granted]:
-    numbers = [float(x) for x in row if isinstance(x, int | float)] if isinstance(row, list | tuple) else []
-    if len(numbers) != 5 or not math.isfinite(math.fsum(numbers)):
-        raise HoldfastError(f"The saved sequential test holds {row!r} for a round; use another checkpoint.")
-    round, wins, losses, claimed, ensemble = numbers
-    return int(round), Granted(wins, losses, claimed, int(ensemble))
+        self.first = state["first"]
+        self.answers = {round: Granted(*granted) for round, *granted in state["answers"]}
