@@ -157,12 +157,8 @@ def advised(fields: Fields) -> str:
 
 
 def refused(fields: Fields) -> str:
-    """That the gate did not let a refresh in, what is used in its place, and why."""
-    member, now = fields.get("joined"), fields.get("in_use")
-    words = "refused by the gate"
-    if isinstance(member, int):
-        words += f", and its member {member + 1} let in" + (f" (v{now})" if isinstance(now, int) else "")
-    return because(words, fields.get("gate_reason"))
+    """That the gate did not let a refresh in, and why."""
+    return because("refused by the gate", fields.get("gate_reason"))
 
 
 def is_refused(kind: str, fields: Fields) -> bool:

@@ -7,7 +7,7 @@ from holdfast.charts.layers import gutter_width
 from holdfast.charts.spec import Band, ChartSpec, Marker, Series, Span
 from holdfast.report.data import RunData
 from holdfast.report.guard_panels import audit_charts, on_steps, signal_charts
-from holdfast.report.refreshes import joined_version, refresh_events, refused_events
+from holdfast.report.refreshes import refresh_events, refused_events
 from holdfast.report.undone import rollback_step, rollbacks, undone
 
 WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
@@ -245,10 +245,7 @@ def _marks(run: RunData) -> list[Marker]:
             Marker(float(event.step or 0), _version_label(event.number("version")))
             for event in refreshes[:: marked_every(len(refreshes))]
         ),
-        *(
-            Marker(float(event.step or 0), _refused_label(joined_version(event)), "refused")
-            for event in refused[:: marked_every(len(refused))]
-        ),
+        *(Marker(float(event.step or 0), "×", "refused") for event in refused[:: marked_every(len(refused))]),
         *(Marker(float(step), "rollback", "alarm") for step in back[:: marked_every(len(back))]),
     ]
 
@@ -277,10 +274,6 @@ def marked_every(refreshes: int) -> int:
 
 def _version_label(version: float | None) -> str:
     return "refresh" if version is None else f"v{version:g}"
-
-
-def _refused_label(joined: float | None) -> str:
-    return "×" if joined is None else f"× v{joined:g}"
 
 
 def _round_starts(run: RunData) -> tuple[float, ...]:

@@ -20,11 +20,6 @@ def refresh_events(run: RunData) -> list[EventRow]:
     return list(by_version.values())
 
 
-def joined_version(event: EventRow) -> float | None:
-    """The version that one member of this refused refresh made by joining the others; None where none did."""
-    return event.number("in_use") if event.refused and event.number("joined") is not None else None
-
-
 def refused_events(run: RunData) -> list[EventRow]:
     """The refreshes that the gate refused."""
     return [event for event in run.events if event.refused]

@@ -113,8 +113,7 @@ got better: read it together with KL, spread and the answers below.</p>
 <p class="legend">
 {%- if has_refresh %}Dashed lines: a new version of the reward ensemble
 {%- if marked_every > 1 %} (one in {{ "{:,}".format(marked_every) }}){% endif %}. {% endif %}
-{%- if has_refused %}Dotted lines (×): a refresh that the gate refused
-{%- if has_joined %}; with a version, a member of it was let in{% endif %}. {% endif %}
+{%- if has_refused %}Dotted lines (×): a refresh that the gate refused. {% endif %}
 {%- if has_rollback %}Solid lines: a rollback. Hatched: steps that it undid. {% endif %}
 {%- if has_stripes %}Shaded stripes: every second round. {% endif -%}
 <span class="scripted" hidden>Point at a chart to read its values.</span></p>
