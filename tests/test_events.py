@@ -154,11 +154,6 @@ def test_a_claim_is_too_high_only_above_the_whole_interval() -> None:
             {"accepted": False, "gate_reason": "worse on round 2"},
             "round 4  refresh refused by the gate: worse on round 2",
         ),
-        (
-            "refresh",
-            {"accepted": False, "gate_reason": "worse on round 2", "version": 5, "in_use": 6, "joined": 1},
-            "round 4  refresh refused by the gate, and its member 2 let in (v6): worse on round 2",
-        ),
         ("refresh", {"accepted": True, "version": 2}, None),
         (
             "action",

@@ -82,7 +82,7 @@ def _begin_round(loop: OnlineLoop, step: int, number: int) -> None:
     loop.journal.tracker.event(
         step, number, "refresh", reason="1 round since the last refresh", version=number + 1,
         labels=LABELS_PER_ROUND * number, trained_on=3 * LABELS_PER_ROUND, loss=0.5, train_accuracy=0.8,
-        holdout_accuracy=0.7, accepted=True, in_use=number + 1, joined=None, gate_reason="passed every check",
+        holdout_accuracy=0.7, accepted=True, in_use=number + 1, gate_reason="passed every check",
     )  # fmt: skip
 
 

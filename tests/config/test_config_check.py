@@ -108,7 +108,6 @@ def test_a_config_does_not_change() -> None:
         (["kl.controller=budget", "kl.budget_start=5", "kl.budget_ceiling=4"], "budget_ceiling is below"),
         (["kl.placement=loss", "kl.estimator=k1"], "no gradient on average"),
         (["preferences.selection=disagreement", "preferences.per_round=9", "reward.members=1"], "one member"),
-        (["gate.failed=join", "reward.members=1"], "none to join"),
         (["vllm.url=127.0.0.1:8000"], "write it like http://127.0.0.1:8000"),
         (["vllm.weights_there=elsewhere/weights"], "another path to vllm.weights, which is not set"),
         (["refresh.freeze=[[3, 2]]"], "refresh.freeze has a span"),

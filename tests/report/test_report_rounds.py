@@ -5,8 +5,7 @@ from rows import event, of_round, write_lines
 import small_run
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
-from holdfast.report.page import render
-from holdfast.report.refreshes import joined_version, refresh_events, refused_events
+from holdfast.report.refreshes import refresh_events, refused_events
 from holdfast.report.rounds import MOST_ROWS, ending, round_table, summary
 from holdfast.report.samples import before_and_after
 from holdfast.report.undone import Undone, kept_gold, undone
@@ -261,21 +260,6 @@ def test_what_stands_again_is_not_undone_and_dropped_steps_are(tmp_path):
     assert undone(run_of(tmp_path, [back(3, 1, 10, 24, (10, 24)), back(4, 2, 20, 30, (20, 30))])).spans == ((20, 30),)
     # A run of before told nothing of all of them.
     assert undone(run_of(tmp_path, [rolled_back(3, 1, 10, 20), rolled_back(4, 2, 15, 30)])).spans == ((10, 30),)
-
-
-def test_a_refused_refresh_of_which_a_member_was_let_in_tells_the_version_that_it_made(tmp_path):
-    refused = {"accepted": False, "in_use": 4, "reason": "due", "gate_reason": "worse on round 2"}
-    joined = event(20, 3, "refresh", version=3, joined=1, **refused)
-    alone = event(30, 4, "refresh", version=5, **refused)
-    run = run_of(
-        tmp_path, [joined, alone], [{"step": s, "round": s // 10 + 1, "objective/scores": 0.1} for s in (10, 20, 30)]
-    )
-    assert [joined_version(row) for row in run.events] == [4, None]
-    assert "No refresh, 2 refused by the gate (a member of 1 let in)." in result(run)
-    assert run.events[0].text == "Refresh (due) refused by the gate, and its member 2 let in (v4): worse on round 2."
-    html = render(run)
-    assert "; with a version, a member of it was let in." in html
-    assert ">× v4<" in html
 
 
 def guard_refreshes(refresh):

@@ -28,9 +28,9 @@ def refreshing_of(store: PreferenceStore, tmp_path: Path, holdout: float = 0.0, 
     codec = Codec(word_tokenizer(["hello"]))
     return Refresher(
         Ensemble([RewardModel(trunk_of(lm), k) for k in range(2)], PAD, 4096),
-        VersionStore(tmp_path / "rewards"), store, codec, toy_config(holdout=holdout, epochs=1, bootstrap="subsample"),
+        VersionStore(tmp_path / "rewards"), store, codec, toy_config(holdout=holdout, epochs=1),
         RefreshConfig(old_per_new=old_per_new, comparisons=0, ), PROMPTS, RESPONSES, Silent(),
-        GateConfig(use=True, failed="keep"),
+        GateConfig(use=True),
     )  # fmt: skip
 
 

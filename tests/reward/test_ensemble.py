@@ -9,7 +9,7 @@ from toy_preferences import reference_answers, toy_ensemble
 from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch, take_rows
 from holdfast.models.reward_model import RewardModel, trunk_of
-from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore, members_in, version_name, with_one_of
+from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore, members_in, version_name
 from tiny_models import PAD, build
 
 PROMPTS, RESPONSES = reference_answers()
@@ -218,17 +218,6 @@ def test_a_version_that_was_kept_comes_back_bit_for_bit() -> None:
     ensemble.take(kept)
     assert (ensemble.version, ensemble.round, ensemble.labels, ensemble.watermark) == (4, 7, 99, 123)
     assert torch.equal(ensemble.scores(PROMPTS, RESPONSES), before)
-
-
-def test_one_member_of_another_version() -> None:
-    ensemble = toy_ensemble(2)
-    one = ensemble.keep()
-    with torch.no_grad():
-        for member in ensemble.members:
-            member.head.weight.mul_(3.0)
-    mixed = with_one_of(one, ensemble.keep(), 1)
-    torch.testing.assert_close(mixed[1]["head.weight"], 3.0 * one.weights[1]["head.weight"])
-    assert torch.equal(mixed[0]["head.weight"], one.weights[0]["head.weight"])
 
 
 def _made(store: VersionStore, number: int, round: int, refused: bool = False) -> None:

@@ -10,20 +10,20 @@ PAIRS = toy_pairs(60)
 
 
 def test_about_trained_labels_only_the_one_who_never_learns_from_them_is_asked() -> None:
-    for question in about_trained(PAIRS, 3, "subsample", fresh=False):
-        assert question.member == unseen_by(question.pair.key, 3, "subsample")
+    for question in about_trained(PAIRS, 3, fresh=False):
+        assert question.member == unseen_by(question.pair.key, 3)
         assert question.unseen
-    asked = {q.pair.key for q in about_trained(PAIRS, 3, "subsample", fresh=False)}
-    assert asked == {p.key for p in PAIRS if unseen_by(p.key, 3, "subsample") is not None}
-    assert about_trained(PAIRS, 1, "subsample", fresh=False) == []
+    asked = {q.pair.key for q in about_trained(PAIRS, 3, fresh=False)}
+    assert asked == {p.key for p in PAIRS if unseen_by(p.key, 3) is not None}
+    assert about_trained(PAIRS, 1, fresh=False) == []
 
 
 def test_about_new_labels_the_version_in_use_may_always_be_asked_and_the_candidate_not() -> None:
-    questions = about_trained(PAIRS, 3, "subsample", fresh=True)
+    questions = about_trained(PAIRS, 3, fresh=True)
     assert [q.pair for q in questions] == PAIRS
-    assert [q.unseen for q in questions] == [unseen_by(p.key, 3, "subsample") is not None for p in PAIRS]
+    assert [q.unseen for q in questions] == [unseen_by(p.key, 3) is not None for p in PAIRS]
     assert {q.member for q in questions if not q.unseen} <= {0, 1, 2}
-    assert not any(q.unseen for q in about_trained(PAIRS, 3, "none", fresh=True))
+    assert not any(q.unseen for q in about_trained(PAIRS, 1, fresh=True))
 
 
 def test_about_held_out_labels_anyone_is_asked() -> None:
@@ -34,7 +34,7 @@ def test_about_held_out_labels_anyone_is_asked() -> None:
 
 def test_what_both_versions_said() -> None:
     ensemble = toy_ensemble()
-    questions = about_trained(PAIRS, 3, "subsample", fresh=True)
+    questions = about_trained(PAIRS, 3, fresh=True)
     old = log_odds(ensemble, questions)
     margins_KP = ensemble.raw_margins(PAIRS)
     torch.testing.assert_close(torch.tensor(old), margins_KP[[q.member for q in questions], list(range(60))])

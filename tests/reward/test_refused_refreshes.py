@@ -9,11 +9,10 @@ from refreshed import PROMPTS, RESPONSES, add, begun, is_held_out, numbers_of, r
 from toy_preferences import toy_config, toy_ensemble, toy_pairs
 
 from holdfast.config.schema import GateConfig, RefreshConfig
-from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.pair import Pair
 from holdfast.preferences.store import PreferenceStore
-from holdfast.randomness import Streams, generator
+from holdfast.randomness import Streams
 from holdfast.reward import refresher as module
 from holdfast.reward import training
 from holdfast.reward.ensemble import Ensemble
@@ -21,7 +20,6 @@ from holdfast.reward.evidence import Stance
 from holdfast.reward.examination import Enquiry
 from holdfast.reward.gate import Decision
 from holdfast.reward.training import unseen_by
-from tiny_models import build
 
 
 @pytest.fixture
@@ -84,7 +82,7 @@ def test_an_accepted_candidate_is_used(store: PreferenceStore, tmp_path: Path, t
     assert outcome.after.newest is not None
     assert outcome.before.newest.accuracy == outcome.after.newest.accuracy
     event = outcome.gate_event()
-    assert set(event) == {"accepted", "reason", "version", "in_use", "joined", "checks", "before", "after"}
+    assert set(event) == {"accepted", "reason", "version", "in_use", "checks", "before", "after"}
     assert {"name", "passed", "value", "limit", "words"} == set(event["checks"][0])
 
 
@@ -98,88 +96,6 @@ def test_without_a_gate_every_candidate_is_used(
     assert outcome is not None
     assert (outcome.accepted, outcome.in_use, outcome.decision.checks) == (True, 2, ())
     assert refused == []
-
-
-def drawn_in(round: int) -> int:
-    return int(torch.randint(2, (), generator=generator(0, "join", round)))
-
-
-@pytest.mark.parametrize("round", [2, 3, 4, 5])
-def test_one_member_of_a_refused_candidate_joins_where_the_gate_lets_that_in(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], monkeypatch: pytest.MonkeyPatch, round: int
-) -> None:
-    decisions = iter([Decision(False, "too far"), Decision(True, "near enough")])
-    monkeypatch.setattr(module, "decision_on", lambda *_: next(decisions))
-    refreshing = begun(store, tmp_path)
-    refreshing.gate = GateConfig(use=True, failed="join")
-    weights = [member.head.weight.clone() for member in refreshing.ensemble.members]
-    add(store, range(100, 110), round)
-    outcome = refreshing.refresh(round, 5, Streams(0))
-    assert outcome is not None
-    new = drawn_in(round)
-    assert (outcome.accepted, outcome.version, outcome.in_use, outcome.joined) == (False, 2, 3, new)
-    assert outcome.gate_event()["joined"] == outcome.refresh_event()["joined"] == new
-    # The fake fit doubles every weight.
-    torch.testing.assert_close(refreshing.ensemble.members[new].head.weight, 2.0 * weights[new])
-    assert torch.equal(refreshing.ensemble.members[1 - new].head.weight, weights[1 - new])
-    scores_KB = refreshing.ensemble.scores(PROMPTS, RESPONSES)
-    torch.testing.assert_close(scores_KB.mean(1), torch.zeros(2), atol=1e-4, rtol=0)
-    assert refreshing.versions.numbers() == [1, 2, 3]
-    assert (refreshing.last_round, refreshing.last_step) == (round, 5)
-    assert (refreshing.ensemble.labels, refreshing.ensemble.watermark) == (50, store.watermark())
-    assert refreshing.material(round, Streams(0)) is None, "nothing is new any more"
-    refreshing.versions.load_in_use_into(refreshing.ensemble)
-    assert refreshing.ensemble.version == 3
-
-
-def test_every_member_can_be_the_one_that_joins() -> None:
-    assert {drawn_in(round) for round in (2, 3, 4, 5)} == {0, 1}
-
-
-def test_a_probe_never_joins_and_stays_as_it_was(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add(store, range(40), 0)
-    refreshing = refreshing_of(store, tmp_path)
-    ensemble = refreshing.ensemble
-    ensemble.probe = RewardModel(trunk_of(build("llama")), 9)
-    refreshing.gate = GateConfig(use=True, failed="join")
-    refreshing.first_version(Streams(0))
-    for round in (2, 3, 4, 5):
-        decisions = iter([Decision(False, "too far"), Decision(True, "near enough")])
-        monkeypatch.setattr(module, "decision_on", lambda *_, told=decisions: next(told))
-        before = ensemble.keep()
-        add(store, range(100 * round, 100 * round + 10), round)
-        outcome = refreshing.refresh(round, 5 * round, Streams(0))
-        assert outcome is not None
-        after = ensemble.keep()
-        differ = [
-            k for k, (a, b) in enumerate(zip(before.weights, after.weights, strict=True))
-            if not torch.equal(a["head.weight"], b["head.weight"])
-        ]  # fmt: skip
-        assert differ == [outcome.joined]
-
-
-def test_one_member_of_a_refused_candidate_is_refused_as_well_where_it_is_no_better(
-    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]], refused: list[list[Stance]]
-) -> None:
-    refreshing = begun(store, tmp_path)
-    refreshing.gate = GateConfig(use=True, failed="join")
-    before = weights_of(refreshing.ensemble)
-    add(store, range(100, 110), 2)
-    outcome = refreshing.refresh(2, 5, Streams(0))
-    assert outcome is not None
-    assert (outcome.accepted, outcome.version, outcome.in_use, outcome.joined) == (False, 2, 1, None)
-    assert same(weights_of(refreshing.ensemble), before)
-    # Both were examined on the same labels; the second time only the member that would join was asked.
-    candidate, joined = refused
-    assert [(j.share, j.old) for j in joined] == [(j.share, j.old) for j in candidate]
-    answers = [(one.new, both.new) for one, both in zip(joined, candidate, strict=True)]
-    assert 0 < sum(one is not None for one, _ in answers) < sum(both is not None for _, both in answers)
-    assert all(one is None or one == both for one, both in answers)
-    assert all(one.new is None or one.new != one.old for one in joined), "a member that stays was asked"
-    assert refreshing.versions.numbers() == [1, 2, 3]
-    assert (refreshing.last_round, refreshing.last_step) == (1, 0)
 
 
 def test_a_round_done_again_makes_the_same_version_and_a_rolled_back_run_a_new_one(
@@ -217,8 +133,8 @@ def test_the_gate_only_hears_opinions_of_members_that_have_not_learnt_from_the_l
     asked: list[set[str]] = [set(), set()]
     labels_for, log_odds = training.labels_for, module.log_odds
 
-    def learning(k: int, ensemble: Ensemble, pairs: Sequence[Pair], kind: str) -> Sequence[Pair]:
-        share = labels_for(k, ensemble, pairs, kind)
+    def learning(k: int, ensemble: Ensemble, pairs: Sequence[Pair]) -> Sequence[Pair]:
+        share = labels_for(k, ensemble, pairs)
         learnt[k] |= {p.key for p in share}
         return share
 
@@ -261,7 +177,7 @@ def test_earlier_labels_are_taken_from_every_round_and_not_too_many(
     counts = {number: sum(p.round == number for p in known) for number in (0, 2, 3)}
     assert min(counts.values()) >= 8
     assert {p.round for p in [*material.fresh, *material.fresh_held_out]} == {4}
-    assert all(unseen_by(p.key, 2, "subsample") is not None for p in material.earlier)
+    assert all(unseen_by(p.key, 2) is not None for p in material.earlier)
 
 
 def test_answers_that_the_version_in_use_has_learnt_from(
@@ -284,7 +200,7 @@ def test_labels_that_turn_round_are_refused_and_more_of_the_same_are_not(
     """The whole way with models that learn: GOOD is what people like, and then all at once what they do not."""
     refreshing = refreshing_of(store, tmp_path, holdout=0.2)
     refreshing.ensemble = toy_ensemble(3)
-    refreshing.reward = toy_config(holdout=0.2, epochs=3, lr=1e-2, bootstrap="subsample")
+    refreshing.reward = toy_config(holdout=0.2, epochs=3, lr=1e-2)
     refreshing.config = RefreshConfig(old_per_new=1.0, comparisons=0, lr=1e-2, warmup_steps=2)
     _add_toys(store, 240, 0, honest=True)
     refreshing.first_version(Streams(0))

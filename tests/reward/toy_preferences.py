@@ -22,7 +22,7 @@ def toy_ensemble(members: int = 3, max_tokens: int = 4096) -> Ensemble:
 def toy_config(**changes: object) -> RewardConfig:
     """Every number a test depends on, whatever the defaults are."""
     pinned: dict[str, object] = {
-        "batch": 8, "bootstrap": "none", "label_smoothing": 0.0, "aggregation": "mean", "shaping": "none",
+        "batch": 8, "label_smoothing": 0.0, "aggregation": "mean", "shaping": "none",
         "unfinished_penalty": 0.0, "holdout": 0.2,
     }  # fmt: skip
     return RewardConfig(**{**pinned, **changes})  # type: ignore[arg-type]

@@ -140,9 +140,6 @@ class RewardConfig(Section):
     lr: float = setting(1e-3, "peak learning rate for version 1", gt=0)
     warmup_steps: int = setting(10, "updates until the peak", ge=0)
     batch: int = setting(16, "comparisons per update", ge=1)
-    bootstrap: Literal["none", "subsample", "replace"] = setting(
-        "subsample", "labels a member sees: all, its own four fifths, or a sample with replacement"
-    )
     halves: bool = setting(
         False, "train one more model on half of the labels, which the members then do not see, to compare them with"
     )
@@ -176,9 +173,6 @@ class GateConfig(Section):
     use: bool = setting(True, "test every refresh; false takes each one as it comes")
     repeats: int = setting(
         60, "easy comparisons a round that are asked again, to see whether people answer as they did", ge=0
-    )
-    failed: Literal["keep", "join"] = setting(
-        "keep", "where a version fails: the old one stays, or one of its members that passes replaces its predecessor"
     )
 
 

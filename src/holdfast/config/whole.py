@@ -150,8 +150,6 @@ def _surroundings(c: Config) -> None:
         raise HoldfastError(
             "preferences.selection = disagreement needs reward.members of 2 or more; one member never disagrees."
         )
-    if c.gate.failed == "join" and c.reward.members < 2:
-        raise HoldfastError("gate.failed = join needs reward.members of 2 or more; one alone has none to join.")
     if c.world.labeller in ("judge", "people+judge"):
         if not c.judge.url.startswith(("http://", "https://")):
             raise HoldfastError(

@@ -62,7 +62,7 @@ _CHANGE: Mapping[str, Type] = {"before": object, "after": object}
 _VERSION: Mapping[str, Type] = {
     "version": int, "labels": int, "loss": NUMBER, "train_accuracy": NUMBER, "holdout_accuracy": NUMBER | None,
 }  # fmt: skip
-_GATE: Mapping[str, Type] = {"accepted": bool, "in_use": int, "joined": int | None}
+_GATE: Mapping[str, Type] = {"accepted": bool, "in_use": int}
 _OPPONENTS = ("reference", "anchor", "pointed")
 _AUDIT: Mapping[str, Type] = {
     "labels": int, "labels_left": int | None, "pairs": int, "accuracy": NUMBER | None, "ece": NUMBER | None,
@@ -134,7 +134,7 @@ _KINDS = (
     # The ensemble
     EventKind(
         "refresh",
-        "a new version was trained; `in_use` is used from now on, `joined` is a refused one's member that was let in",
+        "a new version was trained; `in_use` is used from now on",
         {**_REASON, **_VERSION, "trained_on": int, **_GATE, "gate_reason": str}, say.refresh,
         line=lambda at, fields: f"{at}refresh {say.refused(fields)}" if say.is_refused("refresh", fields) else None,
     ),

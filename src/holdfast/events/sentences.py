@@ -131,10 +131,8 @@ def advised(fields: Fields) -> str:
 
 
 def refused(fields: Fields) -> str:
-    """That the gate did not let a refresh in, what is used in its place, and why."""
-    member = fields["joined"]
-    joined = "" if member is None else f", and its member {member + 1} let in (v{fields['in_use']})"
-    return because(f"refused by the gate{joined}", fields["gate_reason"])
+    """That the gate did not let a refresh in, and why."""
+    return because("refused by the gate", fields["gate_reason"])
 
 
 def is_refused(kind: str, fields: Fields) -> bool:

@@ -97,7 +97,6 @@ def render(run: RunData) -> str:
         has_refresh=bool(accepted),
         marked_every=marked_every(sum(bool(event.step) for event in accepted)),
         has_refused=bool(refreshes.refused_events(run)),
-        has_joined=any(refreshes.joined_version(event) is not None for event in run.events),
         has_rollback=bool(undone.rollbacks(run)),
         has_stripes=1 < len(set(run.metrics.rounds)) <= MOST_ROUNDS,
         audits=[line_chart(spec, inline=True) for spec in shown.audits],

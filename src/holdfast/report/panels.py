@@ -7,7 +7,7 @@ from holdfast.charts.layers import gutter_width
 from holdfast.charts.spec import Band, ChartSpec, Marker, Series, Span
 from holdfast.report.data import RunData
 from holdfast.report.guard_panels import audit_charts, signal_charts, window
-from holdfast.report.refreshes import joined_version, refresh_events, refused_events
+from holdfast.report.refreshes import refresh_events, refused_events
 from holdfast.report.undone import rollbacks, undone
 
 WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
@@ -146,10 +146,7 @@ def _marks(run: RunData) -> list[Marker]:
             Marker(float(event.step), f"v{event.fields['version']}")
             for event in refreshes[:: marked_every(len(refreshes))]
         ),
-        *(
-            Marker(float(event.step), "×" if (joined := joined_version(event)) is None else f"× v{joined}", "refused")
-            for event in refused[:: marked_every(len(refused))]
-        ),
+        *(Marker(float(event.step), "×", "refused") for event in refused[:: marked_every(len(refused))]),
         *(Marker(float(step), "rollback", "alarm") for step in back[:: marked_every(len(back))]),
     ]
 

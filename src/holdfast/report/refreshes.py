@@ -19,11 +19,6 @@ def refresh_events(run: RunData) -> list[EventRow]:
     return list(by_version.values())
 
 
-def joined_version(event: EventRow) -> int | None:
-    """The version that one member of this refused refresh made by joining the others; None where none did."""
-    return event.fields["in_use"] if event.refused and event.fields["joined"] is not None else None
-
-
 def refused_events(run: RunData) -> list[EventRow]:
     """The refreshes that the gate refused."""
     return [event for event in run.events if event.refused]

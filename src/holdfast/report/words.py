@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from holdfast.events.sentences import Rate
 from holdfast.report.data import RunData
-from holdfast.report.refreshes import joined_version, refresh_events, refused_events
+from holdfast.report.refreshes import refresh_events, refused_events
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.undone import Curve, kept_curve, kept_gold, undone
 from holdfast.text import counted, format_setting, format_value, percent
@@ -99,11 +99,9 @@ def _refreshes(run: RunData) -> str:
 
 
 def _refused(run: RunData) -> str:
-    """How many refreshes the gate refused, and of how many of them a member was let in; empty where none was."""
-    refused = refused_events(run)
-    joined = sum(joined_version(event) is not None for event in refused)
-    within = f" (a member of {joined:,} let in)" if joined else ""
-    return f"{len(refused):,} refused by the gate{within}" if refused else ""
+    """How many refreshes the gate refused; empty where none was."""
+    refused = len(refused_events(run))
+    return f"{refused:,} refused by the gate" if refused else ""
 
 
 def _has_no_ensemble(run: RunData) -> bool:

@@ -229,11 +229,6 @@ class Ensemble:
         return (raw_KB - torch.tensor(self.means[:count])[:, None]) / torch.tensor(self.sds[:count])[:, None]
 
 
-def with_one_of(before: Version, candidate: Version, member: int) -> tuple[dict[str, Tensor], ...]:
-    """The weights of a version with one of its members as a candidate has it."""
-    return tuple((candidate if k == member else before).weights[k] for k in range(len(before.weights)))
-
-
 class VersionStore:
     """The ensemble's versions on disk, each with a checksummed manifest: rewards/v001, v002, ..."""
 

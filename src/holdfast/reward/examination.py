@@ -32,11 +32,11 @@ def about_held_out(pairs: Sequence[Pair], members: int, fresh: bool) -> list[Enq
     return [Enquiry(p, fold_of(p.key) % members, fresh, True) for p in pairs]
 
 
-def about_trained(pairs: Sequence[Pair], members: int, bootstrap: str, fresh: bool) -> list[Enquiry]:
+def about_trained(pairs: Sequence[Pair], members: int, fresh: bool) -> list[Enquiry]:
     """Questions about labels that members learn from; of those that are not new only to one who never does."""
     enquiries = []
     for pair in pairs:
-        member = unseen_by(pair.key, members, bootstrap)
+        member = unseen_by(pair.key, members)
         if member is not None:
             enquiries.append(Enquiry(pair, member, fresh, True))
         elif fresh:

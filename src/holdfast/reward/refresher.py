@@ -22,12 +22,12 @@ from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams, generator
 from holdfast.reward.answered import Answered
-from holdfast.reward.ensemble import Ensemble, Tokens, Version, VersionStore, with_one_of
+from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore
 from holdfast.reward.examination import Enquiry, about_held_out, about_trained, log_odds, opinions
 from holdfast.reward.gate import Decision, Quality, decision_on, quality
 from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, repeat_of, surest
 from holdfast.reward.replay import draw_replay, even_shares, holdout_place
-from holdfast.reward.training import Fit, FitSettings, ensemble_accuracy, fit_ensemble, members_leave_out, unseen_by
+from holdfast.reward.training import Fit, FitSettings, ensemble_accuracy, fit_ensemble, unseen_by
 from holdfast.track.progress import Progress, Silent
 
 # Held-out comparisons that are scored for one accuracy: its standard error is below 0.8 points, and no version takes
@@ -58,8 +58,6 @@ class RefreshOutcome:
     holdout_accuracy: float | None
     accepted: bool = True
     in_use: int = 0
-    # The member of a refused version that took its predecessor's place.
-    joined: int | None = None
     decision: Decision = field(default_factory=lambda: Decision(True, "the gate was not asked"))
     before: Quality = field(default_factory=Quality)
     after: Quality = field(default_factory=Quality)
@@ -77,7 +75,6 @@ class RefreshOutcome:
             "reason": self.decision.reason,
             "version": self.version,
             "in_use": self.in_use,
-            "joined": self.joined,
             "checks": [asdict(check) for check in self.decision.checks],
             "before": asdict(self.before),
             "after": asdict(self.after),
@@ -107,8 +104,7 @@ class Refresher:
     """Trains versions of the ensemble from the store. Held-out comparisons never train.
 
     `last_round` and `last_step` say when the version in use was made. A refresh that is refused leaves them as they
-    are: its labels are still new to the ensemble, and it is still due. Where one of its members joins, its labels count
-    as known: the others meet them in the replay.
+    are: its labels are still new to the ensemble, and it is still due.
     """
 
     ensemble: Ensemble
@@ -172,18 +168,15 @@ class Refresher:
         settings = FitSettings(EPOCHS, self.config.lr, self.config.warmup_steps)
         fit = self._train(material, settings, streams["refresh"], Silent(), round)
         evidence = opinions(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
-        repeats = self.repeats(round)
-        decision = decision_on(evidence, repeats) if self.gate.use else Decision(True, "the gate is off")
+        decision = decision_on(evidence, self.repeats(round)) if self.gate.use else Decision(True, "the gate is off")
         self.versions.save(self.ensemble, refused=not decision.accept)
         outcome = replace(self._outcome(material, fit), accepted=decision.accept, decision=decision)
         was, now = quality(evidence)
-        joins = self.gate.failed == "join" and not decision.accept
-        joined = self._join(before, questions, old, repeats) if joins else None
-        if decision.accept or joined is not None:
+        if decision.accept:
             self.last_round, self.last_step, self.settled = round, step, False
         else:
             self.ensemble.take(before)
-        return replace(outcome, in_use=self.ensemble.version, joined=joined, before=was, after=now)
+        return replace(outcome, in_use=self.ensemble.version, before=was, after=now)
 
     def return_to(self, version: int, ledger: KLLedger) -> None:
         """Use an earlier version again. What was labelled since it was made is new to it, and trains the next one."""
@@ -233,7 +226,7 @@ class Refresher:
         if not count:
             return []
         self.answered.update()
-        members, kind = len(self.ensemble.members), self.reward.bootstrap
+        members = len(self.ensemble.members)
         known = round, self.last_round, self.ensemble.watermark
         trained = [self._some(ids, len(ids)) for ids in self.answered.old_and_fresh(*known)[0]]
         held = self.answered.held_out_known(MOST_EARLIER, *known).values()
@@ -242,7 +235,7 @@ class Refresher:
         pairs = self._pairs(chosen)
         if not pairs:
             return []
-        asked = [unseen if (unseen := unseen_by(p.key, members, kind)) is not None else 0 for p in pairs]
+        asked = [unseen if (unseen := unseen_by(p.key, members)) is not None else 0 for p in pairs]
         easy = surest(pairs, self.ensemble.opinion_margins(pairs, asked), count)
         items = self.store.labelled_among(easy, self.answered.watermark)
         return [repeat_of(item.comparison, round, self.key) for item in items]
@@ -287,19 +280,17 @@ class Refresher:
 
     def _some(self, comparison_ids: Sequence[str], most: int) -> list[str]:
         """The first few of a round's comparisons from which one member never learns."""
-        members, kind = len(self.ensemble.members), self.reward.bootstrap
-        if not members_leave_out(members, kind):
-            return []
-        apart = (key for key in comparison_ids if unseen_by(key, members, kind) is not None)
+        members = len(self.ensemble.members)
+        apart = (key for key in comparison_ids if unseen_by(key, members) is not None)
         return list(islice(apart, most))
 
     def _questions(self, material: Material) -> list[Enquiry]:
-        members, kind = len(self.ensemble.members), self.reward.bootstrap
+        members = len(self.ensemble.members)
         return [
             *about_held_out(material.earlier_held_out, members, fresh=False),
-            *about_trained(material.earlier, members, kind, fresh=False),
+            *about_trained(material.earlier, members, fresh=False),
             *about_held_out(material.fresh_held_out, members, fresh=True),
-            *about_trained(material.fresh, members, kind, fresh=True),
+            *about_trained(material.fresh, members, fresh=True),
         ]
 
     def _train(
@@ -312,24 +303,6 @@ class Refresher:
         self.ensemble.labels, self.ensemble.watermark = material.labels, material.watermark
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
         return fit
-
-    def _join(
-        self, before: Version, questions: Sequence[Enquiry], old: Sequence[float], repeats: Repeats
-    ) -> int | None:
-        """One member of the refused candidate, drawn by lot, takes its predecessor's place; None if it is refused too.
-
-        The gate asks that member alone: what the others say has not changed, and would hide what it says.
-        """
-        candidate = self.ensemble.keep()
-        member = int(torch.randint(len(self.ensemble.members), (), generator=generator(0, "join", candidate.round)))
-        weights = with_one_of(before, candidate, member)
-        self.ensemble.take(replace(candidate, number=candidate.number + 1, weights=weights))
-        self.ensemble.standardise(self.reference_prompts, self.reference_responses)
-        its = [replace(q, unseen=q.unseen and q.member == member) for q in questions]
-        evidence = opinions(its, old, log_odds(self.ensemble, [q for q in its if q.unseen]))
-        accept = decision_on(evidence, repeats).accept
-        self.versions.save(self.ensemble, refused=not accept)
-        return member if accept else None
 
     def _outcome(self, material: Material, fit: Fit) -> RefreshOutcome:
         return RefreshOutcome(

@@ -82,7 +82,7 @@ def fit_with(
 
     Members that are dealt out over the processes are fitted one by one, each batch shared out instead.
     """
-    shares = [labels_for(k, ensemble, pairs, config.bootstrap) for k in range(len(ensemble.models))]
+    shares = [labels_for(k, ensemble, pairs) for k in range(len(ensemble.models))]
     updates = [settings.epochs * -(-len(share) // config.batch) for share in shares]
 
     def fit(member: RewardModel, share: Sequence[Pair], seed: int) -> Fit:
@@ -131,17 +131,16 @@ def _dealt(models: Sequence[RewardModel], jobs: Sequence[Callable[[], Fit]]) -> 
     return [Fit(loss, accuracy, int(updates)) for loss, accuracy, updates in outcomes.tolist()]
 
 
-def labels_for(k: int, ensemble: Ensemble, pairs: Sequence[Pair], kind: str) -> Sequence[Pair]:
+def labels_for(k: int, ensemble: Ensemble, pairs: Sequence[Pair]) -> Sequence[Pair]:
     """The labels that model k of an ensemble may learn from.
 
-    With few labels a sample with replacement loses a third of them, so the default is a subsample: members still
-    differ, and each keeps most of what people said. Its own fifth a member never sees, in any version: there it can be
-    measured as on held-out labels.
+    Each of several members has a fifth of its own that it never sees, in any version: members differ, and there each
+    can be measured as on held-out labels.
     """
     if ensemble.probe is not None:
         # The probe comes last.
         pairs = [p for p in pairs if half_of(p.key) == (k == len(ensemble.members))]
-    if members_leave_out(len(ensemble.members), kind) and k < len(ensemble.members):
+    if k < len(ensemble.members) and len(ensemble.members) > 1:
         kept = [p for p in pairs if fold_of(p.key) != k % FOLDS]
         # Of a handful of labels the fold may leave next to nothing.
         pairs = kept if len(kept) >= 2 else pairs
@@ -152,17 +151,10 @@ def labels_for(k: int, ensemble: Ensemble, pairs: Sequence[Pair], kind: str) -> 
     return pairs
 
 
-def members_leave_out(members: int, kind: str) -> bool:
-    """Whether each member has a fold of its own that it never learns from."""
-    return kind == "subsample" and members > 1
-
-
-def unseen_by(key: str, members: int, kind: str) -> int | None:
+def unseen_by(key: str, members: int) -> int | None:
     """The member that no version lets learn from a comparison; None where every member may."""
-    if not members_leave_out(members, kind):
-        return None
     fold = fold_of(key)
-    return fold if fold < members else None
+    return fold if members > 1 and fold < members else None
 
 
 # Weight of the squared sum of a pair's scores: labels say nothing about where scores lie, and this keeps them near 0.
@@ -180,8 +172,6 @@ def _fit_member(
     rng: torch.Generator,
     progress: Progress,
 ) -> Fit:
-    if len(ensemble.members) > 1 and config.bootstrap == "replace":
-        pairs = [pairs[i] for i in torch.randint(len(pairs), (len(pairs),), generator=rng).tolist()]
     optimiser = torch.optim.AdamW(learning(member), lr=settings.lr, weight_decay=0.0, fused=True)
     updates = settings.epochs * -(-len(pairs) // config.batch)
     schedule = RefreshSchedule(settings.lr, settings.warmup_steps, updates)
