@@ -20,7 +20,7 @@ from benchmarks.record import keep, keep_figure, seeds_and_runs, smoothed
 from holdfast.algorithms.overoptimisation import FormFit, fit_form
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.config import load_config
-from holdfast.lab.best_of_n import Point, at, curves_of, draw_pool, fit_curve
+from holdfast.lab.best_of_n import Point, curves_of, draw_pool, fit_curve
 from holdfast.lab.observer import gold_of
 from holdfast.lab.scenarios import STANDS_STILL
 from holdfast.lab.trial import Job, Trial, run_trial
@@ -192,3 +192,14 @@ def tell(result: dict[str, Any]) -> None:
         f"of d (a - b d) {ppo['fit_other']['r2']:.3f}; peak {max(ppo['gold']):+.3f}, end {ppo['gold'][-1]:+.3f}",
         flush=True,
     )
+
+
+def at(xs: Sequence[float], ys: Sequence[float], x: float) -> float | None:
+    """The value of a line at x, between its points; None outside them. `xs` rise."""
+    if not xs or not xs[0] <= x <= xs[-1]:
+        return None
+    for i in range(1, len(xs)):
+        if x <= xs[i]:
+            share = (x - xs[i - 1]) / (xs[i] - xs[i - 1]) if xs[i] > xs[i - 1] else 1.0
+            return ys[i - 1] + share * (ys[i] - ys[i - 1])
+    return ys[-1]

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from statistics import fmean
 
 from benchmarks.record import keep, keep_figure, seeds_and_runs
+from benchmarks.trials import run_trials
 from holdfast.charts.chart import ChartSpec, Series
-from holdfast.lab.runner import run_trials
 from holdfast.lab.trial import Job
 
 TARGETS = (2, 5, 10)

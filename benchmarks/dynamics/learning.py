@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from benchmarks.record import keep, keep_figure, seeds_and_runs
+from benchmarks.trials import run_trials
 from holdfast.charts.chart import ChartSpec, Series
-from holdfast.lab.runner import run_trials
 from holdfast.lab.trial import Job, by_round
 from holdfast.statistics import mean_interval
 

@@ -14,8 +14,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.record import keep, keep_figure, seeds_and_runs
+from benchmarks.trials import DPOJob, DPOTrial, run_dpo_trial
 from holdfast.charts.chart import ChartSpec, Series
-from holdfast.lab.dpo_trial import DPOJob, DPOTrial, run_dpo_trial
 from holdfast.statistics import bootstrap
 
 SETTINGS = ("dpo.epochs=4", "dpo.lr=1e-4", "dpo.batch=64", "probes.prompts=512", "probes.every=10")

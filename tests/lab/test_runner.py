@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from made_trials import trial
 
+from benchmarks.trials import run_trials
 from holdfast.errors import HoldfastError
 from holdfast.lab import runner
-from holdfast.lab.runner import KILLED, Clock, TrialOutcome, attempt_trials, duration, run_trials, told
+from holdfast.lab.runner import KILLED, Clock, TrialOutcome, attempt_trials, duration, told
 from holdfast.lab.trial import TRIAL_FILE, Job, Trial
 
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import small_run
+from benchmarks.dynamics.best_of_n import at
+from benchmarks.trials import DPOJob, run_dpo_trial
 from holdfast.algorithms.best_of_n import best_of_n_kl
 from holdfast.cli.main import main
-from holdfast.lab.best_of_n import Point, Pool, at, curve, draw_pool, fit_curve, proxy_of
-from holdfast.lab.dpo_trial import DPOJob, run_dpo_trial
+from holdfast.lab.best_of_n import Point, Pool, curve, draw_pool, fit_curve, proxy_of
 from holdfast.lab.observer import gold_of
 from holdfast.run.directory import RunDirectory
 from holdfast.worlds.registry import load_world
@@ -28,7 +29,7 @@ def test_a_trial_of_dpo_is_run_once_and_read_afterwards(tmp_path: Path, monkeypa
     def never(*args: object) -> None:
         raise AssertionError("run again")
 
-    monkeypatch.setattr("holdfast.lab.dpo_trial.assemble_dpo", never)
+    monkeypatch.setattr("benchmarks.trials.assemble_dpo", never)
     assert run_dpo_trial(job) == trial
 
 

@@ -95,13 +95,8 @@ def smooth_at(values: Sequence[float | None], window: int, places: Iterable[int]
 Point = tuple[float, float | None]
 
 
-def thin(points: Sequence[Point], buckets: int) -> list[Point]:
-    """Keep the first, lowest, highest and last point of each bucket, so that peaks survive in a long run."""
-    return [points[i] for i in thin_places([y for _, y in points], buckets)]
-
-
 def thin_places(ys: Sequence[float | None], buckets: int) -> list[int]:
-    """The places of the points that `thin` keeps."""
+    """The places of the first, lowest, highest and last point of each bucket, so that peaks survive in a long run."""
     if len(ys) <= 4 * buckets:
         return list(range(len(ys)))
     kept: list[int] = []

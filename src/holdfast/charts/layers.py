@@ -272,8 +272,7 @@ def _line(spec: ChartSpec, plot: Plot, index: int, inline: bool) -> str:
         shapes.append(f'<path class="line raw c{colour}" d="{_path(raw, plot)}"/>')
         shapes.append(f'<path class="line c{colour}"{dash} d="{_path(series.mean, plot)}"/>')
     elif not series.apart:
-        drawn = _stepped(raw) if series.stepped else raw
-        shapes.append(f'<path class="line c{colour}"{dash} d="{_path(drawn, plot)}"/>')
+        shapes.append(f'<path class="line c{colour}"{dash} d="{_path(raw, plot)}"/>')
     if series.dots or series.apart or series.extent.count == 1:
         shapes += [
             f'<circle class="dot f{colour}" cx="{px(plot.x(x))}" cy="{px(plot.y(y))}" r="2.6"/>'

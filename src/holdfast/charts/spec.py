@@ -43,7 +43,6 @@ class Series:
     colour: int | None = None
     smooth: int = 0
     dots: bool = False
-    stepped: bool = False
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
     bare: bool = False

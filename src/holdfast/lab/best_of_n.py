@@ -143,14 +143,3 @@ def fit_curve(points: Sequence[Point]) -> FormFit:
     start = points[0].gold
     distance = torch.tensor([p.distance for p in points])
     return fit_form("best_of_n", distance, torch.tensor([p.gold - start for p in points]))
-
-
-def at(xs: Sequence[float], ys: Sequence[float], x: float) -> float | None:
-    """The value of a line at x, between its points; None outside them. `xs` rise."""
-    if not xs or not xs[0] <= x <= xs[-1]:
-        return None
-    for i in range(1, len(xs)):
-        if x <= xs[i]:
-            share = (x - xs[i - 1]) / (xs[i] - xs[i - 1]) if xs[i] > xs[i - 1] else 1.0
-            return ys[i - 1] + share * (ys[i] - ys[i - 1])
-    return ys[-1]

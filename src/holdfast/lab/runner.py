@@ -130,16 +130,6 @@ def read_ended(job: Job) -> TrialOutcome:
         return TrialOutcome(job, None, str(error))
 
 
-def run_trials(jobs: Sequence[Job], workers: int = 2) -> list[Trial]:
-    """All jobs, in their order; refuses to go on where one has failed."""
-    trials = []
-    for outcome in attempt_trials(jobs, workers):
-        if outcome.trial is None:
-            raise HoldfastError(f"The trial {outcome.job.path.name} failed: {outcome.failure}")
-        trials.append(outcome.trial)
-    return trials
-
-
 @dataclass
 class Clock:
     """How far the trials are, and how long the rest will take at the pace so far."""

@@ -84,8 +84,8 @@ def run_of(trial: Trial) -> Result:
 def tables(result: Result) -> list[Table]:
     rows = [
         [run["scenario"], str(run["seed"]), number(run["onset"]), called_in(run), f"{max(run['gold']):+.2f}",
-         f"{run['gold'][-1]:+.2f}", number(run.get("people"), ".0%"),
-         number(run.get("pairs_needed"), ",.0f")]
+         f"{run['gold'][-1]:+.2f}", number(run["people"], ".0%"),
+         number(run["pairs_needed"], ",.0f")]
         for run in result["runs"]
     ]  # fmt: skip
     columns = ("scenario", "seed", "falls", "called", "best", "end", "people", "pairs")
@@ -114,22 +114,19 @@ def recommend(result: Result) -> str:
 
 
 def hidden(result: Result) -> str:
-    """How many of the missed runs people would not have seen either; an earlier result does not know."""
-    if not result.get("late"):
+    """How many of the missed runs people would not have seen either."""
+    if not result["late"]:
         return ""
-    most = result.get("most_pairs", 1600)  # what it was before a result said it
-    unknown = result.get("late_and_unknown", 0)
+    unknown = result["late_and_unknown"]
     return (
         f" Of the {result['late']} that were not called in time the fall was hidden from people in "
-        f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {most:,} that a "
+        f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {result['most_pairs']:,} that a "
         f"whole run may ask about{f'; of {unknown} it is not known' if unknown else ''}."
     )
 
 
 def others(result: Result) -> str:
-    """The runs whose gold did not fall for long; an earlier result does not count them."""
-    if "not_fallen" not in result:
-        return ""
+    """The runs whose gold did not fall for long."""
     return (
         f" Of the {result['not_fallen']} runs whose gold never fell for long {result['not_fallen_called']} were "
         f"called too, {result['not_fallen_called_in_a_dip']} of them in a round in which it stood fallen."
@@ -137,13 +134,11 @@ def others(result: Result) -> str:
 
 
 def too_late(result: Result) -> str:
-    """How many of these were called all the same; an earlier result counts them with the others."""
-    return f", {result['too_late_called']} of which were called" if result.get("too_late_called") else ""
+    """How many of these were called all the same."""
+    return f", {result['too_late_called']} of which were called" if result["too_late_called"] else ""
 
 
 def dips(result: Result) -> str:
-    if "before_the_onset_and_no_dip" not in result:
-        return ""
     return f" ({result['before_the_onset_and_no_dip']} of them in a round in which gold did not stand fallen)"
 
 

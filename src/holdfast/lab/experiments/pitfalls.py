@@ -91,7 +91,7 @@ def tables(result: Result) -> list[Table]:
                     "" if cost is None else f"{cost['mean']:+.3f}",
                     "" if cost is None else interval(cost),
                     "" if cost is None else verdict(cost),
-                    "" if not (alone := of.get("alone")) else f"{alone['mean']:+.3f} {interval(alone)}",
+                    "" if not (alone := of["alone"]) else f"{alone['mean']:+.3f} {interval(alone)}",
                 ]
             )
     columns = ("scenario", "arm", "gold at the end", "what it costs", "95% interval", "", "beyond the missing guard")

@@ -1,4 +1,7 @@
-"""DPO as a measurement: a job in, probes and gold out. Arms of a seed share their reference, labels and draws."""
+"""Trials as benchmarks use them: all or none, and DPO as a measurement, a job in, probes and gold out.
+
+Arms of a seed share their reference, labels and draws.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from holdfast.config import load_config
 from holdfast.errors import HoldfastError
 from holdfast.lab.observer import GoldObserver, gold_of
 from holdfast.lab.references import shared_reference
+from holdfast.lab.runner import attempt_trials
+from holdfast.lab.trial import Job, Trial
 from holdfast.report.data import read_run
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
@@ -87,3 +92,13 @@ def read_dpo_trial(path: Path, seed: int) -> DPOTrial:
         length=[value for _, value in data.known("response/length_mean")],
         warned={"step": warnings[0].step, **warnings[0].fields} if warnings else None,
     )
+
+
+def run_trials(jobs: Sequence[Job], workers: int = 2) -> list[Trial]:
+    """All jobs, in their order; refuses to go on where one has failed."""
+    trials = []
+    for outcome in attempt_trials(jobs, workers):
+        if outcome.trial is None:
+            raise HoldfastError(f"The trial {outcome.job.path.name} failed: {outcome.failure}")
+        trials.append(outcome.trial)
+    return trials
