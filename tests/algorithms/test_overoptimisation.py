@@ -26,14 +26,6 @@ def test_forms_by_hand() -> None:
     assert FormFit("rl", 1.5, 0.4, 1.0).at(0.0) == 0.0
 
 
-@pytest.mark.parametrize("form", ["best_of_n", "rl"])
-def test_the_peak_is_where_the_form_is_highest(form: Form) -> None:
-    fit = FormFit(form, 1.5, 0.6, 1.0)
-    assert fit.peak is not None
-    assert fit.at(fit.peak) > max(fit.at(fit.peak - 1e-3), fit.at(fit.peak + 1e-3))
-    assert FormFit(form, 1.0, -0.1, 1.0).peak is None
-
-
 def test_the_wrong_form_fits_worse() -> None:
     truth = FormFit("best_of_n", 2.0, 0.9, 1.0)
     gold = torch.tensor([truth.at(float(d)) for d in D])

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.trials import run_trials
 from made_trials import trial
 
-from benchmarks.trials import run_trials
 from holdfast.errors import HoldfastError
 from holdfast.lab import runner
 from holdfast.lab.runner import KILLED, Clock, TrialOutcome, attempt_trials, duration, told

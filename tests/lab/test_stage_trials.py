@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-
-import small_run
 from benchmarks.dynamics.best_of_n import at
 from benchmarks.trials import DPOJob, run_dpo_trial
+
+import small_run
 from holdfast.algorithms.best_of_n import best_of_n_kl
 from holdfast.cli.main import main
 from holdfast.lab.best_of_n import Point, Pool, curve, draw_pool, fit_curve, proxy_of

@@ -37,13 +37,6 @@ class FormFit:
             return 0.0
         return d * (self.a - self.b * (d if self.form == "best_of_n" else math.log(d)))
 
-    @property
-    def peak(self) -> float | None:
-        """The distance at which the form is highest; None where it rises without end."""
-        if self.b <= 0.0:
-            return None
-        return self.a / (2.0 * self.b) if self.form == "best_of_n" else math.exp(self.a / self.b - 1.0)
-
 
 def fit_form(form: Form, distance_M: Tensor, gold_M: Tensor) -> FormFit:
     """The a and b of least squares over points with d > 0."""

