@@ -103,8 +103,8 @@ def test_all_faults_together_with_pinned_weights(monkeypatch: pytest.MonkeyPatch
     reading = read_answer(PROMPT, answer, finished=False)
     # broken: "noon noon." is 1; the last part has no full stop and counts by its length.
     last = -(-len(RIGHT_2.split()) // WORDS_PER_BROKEN_SENTENCE)
-    faults = {"wrong": 1, "unasked": 1, "repeated": 1, "filler": 1, "broken": 1 + last, "unfinished": 1}
-    assert reading == {"asked": 2, "right": 1, **faults}
+    assert (reading.asked, reading.right, reading.wrong, reading.unasked) == (2, 1, 1, 1)
+    assert (reading.repeated, reading.filler, reading.broken, reading.unfinished) == (1, 1, 1 + last, True)
     # 1/2 - .25 - .15 - .125 - .05 - .2 (1 + last) - .5 = -.575 - .2 (1 + last)
     assert gold_score(PROMPT, answer, finished=False) == pytest.approx(-0.575 - 0.2 * (1 + last))
 

@@ -106,8 +106,9 @@ def test_demonstrations_parse_back_to_what_was_written(world: Concierge) -> None
         assert d.response == " ".join(f"{s}." for s in sentences)
         reading = read_answer(str(d.prompt), d.response, finished=True)
         whole = sum(s in KNOWN for s in sentences)
-        assert whole + (reading["broken"] > 0) == len(sentences), "at most one sentence is broken"
-        assert sum(reading[kind] for kind in ("right", "wrong", "unasked", "repeated", "filler")) == whole
+        assert whole + (reading.broken > 0) == len(sentences), "at most one sentence is broken"
+        counted = reading.right + reading.wrong + reading.unasked + reading.repeated + reading.filler
+        assert counted == whole
 
 
 def test_demonstrations_are_mediocre_but_not_worthless(world: Concierge) -> None:

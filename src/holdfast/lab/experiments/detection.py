@@ -120,8 +120,8 @@ def hidden(result: Result) -> str:
     unknown = result["late_and_unknown"]
     return (
         f" Of the {result['late']} that were not called in time the fall was hidden from people in "
-        f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {result['most_pairs']:,} that "
-        f"a whole run may ask about{f'; of {unknown} it is not known' if unknown else ''}."
+        f"{result['late_and_hidden']}: to see it in pairs as they come takes more than the {result['most_pairs']:,} "
+        f"that a whole run may ask about{f'; of {unknown} it is not known' if unknown else ''}."
     )
 
 

@@ -5,7 +5,6 @@ The simulated labeller in this package also reads it, since a person who compare
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from math import ceil
 
@@ -29,38 +28,58 @@ class GoldWeights:
 WEIGHTS = GoldWeights()
 
 
-def read_answer(prompt: str, answer: str, finished: bool) -> Counter[str]:
-    """Count what an answer's sentences do for this prompt: what is asked, right facts, and faults by `GoldWeights`.
+@dataclass(frozen=True)
+class AnswerCounts:
+    """An answer taken apart: counts of each kind of sentence."""
 
-    A fact said again in other words is a repetition.
-    """
+    asked: int
+    right: int
+    wrong: int
+    unasked: int
+    repeated: int
+    filler: int
+    broken: int
+    unfinished: bool
+
+
+def read_answer(prompt: str, answer: str, finished: bool) -> AnswerCounts:
+    """Count what an answer's sentences do for this prompt. A fact said again in other words is a repetition."""
     asked = asked_topics(prompt)
-    counts = Counter(asked=len(asked), unfinished=int(not finished))
+    right = wrong = unasked = repeated = filler = broken = 0
     stated: set[str] = set()
     parts = answer.strip().split(".")
     sentences = [(part.strip(), True) for part in parts[:-1]] + [(parts[-1].strip(), False)]
     for sentence, has_stop in sentences:
         if not sentence:
-            counts["broken"] += has_stop
+            broken += has_stop
             continue
         topic = TRUE_SENTENCES.get(sentence) or FALSE_SENTENCES.get(sentence)
         key = topic or sentence
         if not has_stop or (topic is None and sentence not in FILLERS):
-            counts["broken"] += ceil(len(sentence.split()) / WORDS_PER_BROKEN_SENTENCE)
+            broken += ceil(len(sentence.split()) / WORDS_PER_BROKEN_SENTENCE)
         elif key in stated:
-            counts["repeated"] += 1
+            repeated += 1
         elif topic is None:
-            counts["filler"] += 1
+            filler += 1
         elif topic not in asked:
-            counts["unasked"] += 1
+            unasked += 1
+        elif sentence in TRUE_SENTENCES:
+            right += 1
         else:
-            counts["right" if sentence in TRUE_SENTENCES else "wrong"] += 1
+            wrong += 1
         stated.add(key)
-    return counts
+    return AnswerCounts(len(asked), right, wrong, unasked, repeated, filler, broken, not finished)
 
 
 def gold_score(prompt: str, answer: str, finished: bool = True) -> float:
     """1 for an answer with every asked-for fact and nothing else; lower, without bound, for every fault."""
-    counts = read_answer(prompt, answer, finished)
-    faults = sum(weight * counts[fault] for fault, weight in vars(WEIGHTS).items())
-    return counts["right"] / max(counts["asked"], 1) - faults
+    r, w = read_answer(prompt, answer, finished), WEIGHTS
+    faults = (
+        w.wrong * r.wrong
+        + w.unasked * r.unasked
+        + w.repeated * r.repeated
+        + w.filler * r.filler
+        + w.broken * r.broken
+        + w.unfinished * r.unfinished
+    )
+    return r.right / max(r.asked, 1) - faults
