@@ -42,7 +42,7 @@ def answering(url: str, run: str, *names: str, choose: Callable[[Lease], Said] =
     thread.start()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("holdfast.people.labeller.POLL_SECONDS", 0.05)
+            patch.setattr("holdfast.people.team.POLL_SECONDS", 0.05)
             yield answered
     finally:
         done.set()

@@ -24,8 +24,8 @@ from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
 from holdfast.serving.app import create_app
 from holdfast.serving.service import Service
-from holdfast.serving.source import open_run
 from holdfast.serving.tokens import Tokens
+from holdfast.serving.versions import open_run
 
 TOKEN = "asks-0123456789abcdef"
 OWNER = "owns-0123456789abcdef"

@@ -23,8 +23,8 @@ from holdfast.config import Config, config_toml, load_config
 from holdfast.config.schema import JudgeConfig
 from holdfast.errors import HoldfastError
 from holdfast.people.judge import JudgeLabeller
-from holdfast.people.labeller import TeamLabeller
-from holdfast.people.weights import LabellerWeights
+from holdfast.people.label_weights import LabellerWeights
+from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Comparison, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.build import controller_of

@@ -18,9 +18,9 @@ import torch
 from benchmarks.record import keep, parser_of
 from holdfast.config.schema import AuditConfig
 from holdfast.guard.alarm import Against, AlarmTest
-from holdfast.guard.bar import planned_bar
 from holdfast.guard.claims import Granted
 from holdfast.guard.plan import AuditPlan
+from holdfast.guard.threshold import planned_bar
 
 FALSE_ALARM, RUNS, REFERENCE_PAIRS = 0.05, 1000, 24
 

@@ -27,7 +27,8 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt, plain_text
-from holdfast.preferences.comparison import Choice, Comparison, Labeller, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
+from holdfast.preferences.labeller import Labeller
 from holdfast.randomness import generator
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.run.answers import sampling_of

@@ -29,7 +29,7 @@ from holdfast.cli.main import main as holdfast
 from holdfast.parallel.cores import available
 from holdfast.serving.encoder import AnswerToScore
 from holdfast.serving.scorer import ScoredRequest
-from holdfast.serving.source import open_run
+from holdfast.serving.versions import open_run
 
 SETTINGS = (
     "run.rounds=3", "run.steps_per_round=1", "sft.epochs=1", "world.options={prompts = 256, demonstrations = 256}",

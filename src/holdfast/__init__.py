@@ -25,7 +25,7 @@ _HOMES = {
     "Response": "holdfast.preferences.comparison",
     "Label": "holdfast.preferences.comparison",
     "LabelledComparison": "holdfast.preferences.comparison",
-    "Labeller": "holdfast.preferences.comparison",
+    "Labeller": "holdfast.preferences.labeller",
     "Choice": "holdfast.preferences.comparison",
     # the guard, and its parts alone
     "Guard": "holdfast.guard.guard",

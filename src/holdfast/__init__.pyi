@@ -31,8 +31,8 @@ from holdfast.preferences.comparison import Choice as Choice
 from holdfast.preferences.comparison import Comparison as Comparison
 from holdfast.preferences.comparison import Label as Label
 from holdfast.preferences.comparison import LabelledComparison as LabelledComparison
-from holdfast.preferences.comparison import Labeller as Labeller
 from holdfast.preferences.comparison import Response as Response
+from holdfast.preferences.labeller import Labeller as Labeller
 from holdfast.reward.aggregate import aggregate as aggregate
 from holdfast.reward.standalone import RewardEnsemble as RewardEnsemble
 from holdfast.run.run import Round as Round

@@ -23,7 +23,7 @@ class Shouting:
 
 WORLD = '''
 from holdfast.preferences.comparison import Demonstration
-from holdfast.worlds.labeller import SimulatedLabeller
+from holdfast.worlds.simulated_labeller import SimulatedLabeller
 
 class Echo:
     """Say the word again."""

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.guard.alarm import SHARES, AlarmTest, Evidence, Shortfall
 from holdfast.guard.audit import AuditPair, AuditReport, audit
-from holdfast.guard.bar import planned_bar
 from holdfast.guard.claims import PATIENCE, STEPS, Granted, held_against, log_mean, log_ratios, summed
 from holdfast.guard.sequential import start_weight, weight_after
 from holdfast.guard.suspicion import Suspicion
+from holdfast.guard.threshold import planned_bar
 from holdfast.guard.verdict import decide
 
 ROUNDS, PAIRS = 8, 48

@@ -15,7 +15,7 @@ from holdfast.control.kl import FixedKL
 from holdfast.errors import HoldfastError
 from holdfast.interop.trl import EnsembleReward, ensemble_reward
 from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
-from holdfast.interop.trl.oversight import Batch, Oversight
+from holdfast.interop.trl.host import Batch, TrainerHost
 from holdfast.interop.trl.snapshot import capture, differences, put_back, trained_weights
 
 Setting = tuple[GroupTrainer, EnsembleReward, TrainerAnswers]
@@ -125,7 +125,7 @@ def test_a_step_is_read_from_the_trainers_kl_and_entropy(setting: Setting) -> No
             seen.append(given)
 
     players = [Player(name, trainer) for name in ("policy", "reference", "anchor")]
-    over = Oversight(
+    over = TrainerHost(
         trainer, Review(), FixedKL(0.1), answers, *players, None, Tracker(), None, print, 1, 20.0,  # type: ignore[arg-type]
     )  # fmt: skip
     over.see(Batch(rollout, reward.score(rollout), [2, 4]), {"kl": 0.1, "entropy": 0.5, "clip_ratio/region_mean": 0.25})

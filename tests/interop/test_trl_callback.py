@@ -74,7 +74,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def events(callback: HoldfastCallback, kind: str) -> list[dict[str, Any]]:
-    path = Path(callback.oversight.trainer.args.output_dir) / "holdfast" / "events.jsonl"
+    path = Path(callback.host.trainer.args.output_dir) / "holdfast" / "events.jsonl"
     return [row for row in map(json.loads, path.read_text().splitlines()) if row["event"] == kind]
 
 
@@ -102,7 +102,7 @@ def test_a_guard_that_finds_nothing_leaves_training_alone_bit_for_bit(
     assert same(weights_of(alone), weights_of(guarded))
     losses = [[row.get("loss") for row in t.state.log_history] for t in (alone, guarded)]
     assert losses[0] == losses[1]
-    assert callback.oversight.review.good.round == 4
+    assert callback.host.review.good.round == 4
 
 
 def test_a_hack_is_rolled_back_and_something_changes(make: Callable[..., Made]) -> None:
@@ -197,7 +197,7 @@ def test_resume_goes_on_as_if_there_had_been_no_break(make: Callable[..., Made])
     resumed.train(resume_from_checkpoint=str(Path(cut.args.output_dir) / "checkpoint-6"))
     assert same(weights_of(whole), weights_of(resumed))
     assert resumed.beta == whole.beta == pytest.approx(0.2)
-    ends = [made.oversight.state() for made in (unbroken, callback)]
+    ends = [made.host.state() for made in (unbroken, callback)]
     for end in ends:
         del end["offsets"]  # times are of different lengths, and one more event says that it was resumed
         end["review"]["guard"]["audited"] = [row[1:] for row in end["review"]["guard"]["audited"]]
@@ -210,7 +210,7 @@ def test_good_policies_are_there_for_every_checkpoint_that_can_be_resumed_from(m
     # As a log does when a step had nothing to average.
     at_step(trainer, lambda step: trainer.state.log_history.append({"step": step, "loss": float("nan")}))
     trainer.train()
-    kept = callback.oversight.kept
+    kept = callback.host.kept
     output = Path(trainer.args.output_dir)
     assert sorted(path.name for path in output.glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-12"]
     assert kept.names()[-2:] == ["round-0005", "round-0006"]
@@ -219,7 +219,7 @@ def test_good_policies_are_there_for_every_checkpoint_that_can_be_resumed_from(m
     early.train()
     again, resumed = make(name="early", steps=6)
     again.train(resume_from_checkpoint=str(Path(early.args.output_dir) / "checkpoint-2"))
-    assert resumed.oversight.kept.names()[-1] == "round-0003.2", "the other future's is kept beside it"
+    assert resumed.host.kept.names()[-1] == "round-0003.2", "the other future's is kept beside it"
 
 
 def test_a_run_that_stopped_to_ask_goes_on_when_it_is_resumed(make: Callable[..., Made]) -> None:
@@ -229,7 +229,7 @@ def test_a_run_that_stopped_to_ask_goes_on_when_it_is_resumed(make: Callable[...
     again, callback = make(steps=12)
     again.train(resume_from_checkpoint=str(Path(trainer.args.output_dir) / "checkpoint-8"))
     assert again.state.global_step == 12
-    assert not callback.oversight.review.stopped
+    assert not callback.host.review.stopped
 
 
 def test_sides_are_shuffled(make: Callable[..., Made]) -> None:

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from holdfast.people.agreement import krippendorff_alpha, pairwise, worth
+from holdfast.people.label_weights import LabellerWeights, read_quality
 from holdfast.people.quality import GivenAnswer, team_quality
-from holdfast.people.weights import LabellerWeights, read_quality
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 

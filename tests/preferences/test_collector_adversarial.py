@@ -11,7 +11,8 @@ import torch
 
 from holdfast.config.schema import PreferencesConfig
 from holdfast.preferences.collector import Collector
-from holdfast.preferences.comparison import Choice, Comparison, Label, Labeller
+from holdfast.preferences.comparison import Choice, Comparison, Label
+from holdfast.preferences.labeller import Labeller
 from holdfast.rollout.sampler import Rollout
 
 COUNT, ROUND = 4, 3

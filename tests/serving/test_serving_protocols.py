@@ -213,7 +213,7 @@ def test_a_bad_request_does_not_spoil_those_that_come_with_it(rewarded_run, trut
 
     from holdfast.serving.encoder import AnswerToScore
     from holdfast.serving.service import Service
-    from holdfast.serving.source import open_run
+    from holdfast.serving.versions import open_run
     from holdfast.web.security import Refused
 
     async def both(service):
@@ -234,7 +234,7 @@ def test_a_bad_request_does_not_spoil_those_that_come_with_it(rewarded_run, trut
 def test_a_score_that_is_no_number_is_refused_and_so_is_a_version_that_gives_none(rewarded_run):
     from holdfast.errors import HoldfastError
     from holdfast.serving.encoder import AnswerToScore
-    from holdfast.serving.source import open_run
+    from holdfast.serving.versions import open_run
     from holdfast.web.security import Refused
 
     scorer = open_run(rewarded_run).load(3)

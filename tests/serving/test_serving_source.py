@@ -11,7 +11,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
 from holdfast.reward.ensemble import VersionStore
-from holdfast.serving.source import open_directory, open_run
+from holdfast.serving.versions import open_directory, open_run
 from reward_server import OWNER, serving_rewards
 
 ONE = {"prompts": ["x"], "responses": ["y"]}

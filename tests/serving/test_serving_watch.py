@@ -7,8 +7,8 @@ import torch
 
 from holdfast.guard.signals import SIGNALS
 from holdfast.serving.encoder import AnswerToScore
-from holdfast.serving.source import open_run
-from holdfast.serving.stream import STREAM, StreamRows, StreamWatch, WatchSettings
+from holdfast.serving.versions import open_run
+from holdfast.serving.watch import STREAM, StreamRows, StreamWatch, WatchSettings
 from reward_server import OWNER, serving_rewards, texts_of
 
 SETTINGS = WatchSettings(window=32, baseline=8, recent=4, level=0.001)

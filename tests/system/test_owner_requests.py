@@ -154,7 +154,7 @@ def test_a_rollback_that_cannot_be_is_refused_before_anything_has_moved(asked, g
 
 def test_a_rollback_that_is_not_what_the_checkpoint_holds_ends_the_run(asked, good_until_round_3, monkeypatch):
     """Half a rollback is never saved, nor taken for a request that was refused."""
-    monkeypatch.setattr("holdfast.run.state.differences", lambda before, now, names: ["policy"])
+    monkeypatch.setattr("holdfast.run.rollback.differences", lambda before, now, names: ["policy"])
     run = asked(("rollback", {"checkpoint": "round-0002"}), run__rounds="4", checkpoint__keep="3", code=2)
     assert settled(run)["rollback"] == ("asked", None)
     assert CheckpointStore(run / "checkpoints").names()[-1] == "round-0003"

@@ -20,10 +20,10 @@ from holdfast.config.schema import JudgeConfig, PeopleConfig
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.accounts import AccountStore
 from holdfast.people.judge import JudgeLabeller, verdict_of
-from holdfast.people.labeller import TeamLabeller
+from holdfast.people.label_weights import read_quality
 from holdfast.people.queue import LabelQueue, Said
 from holdfast.people.requests import RequestStore
-from holdfast.people.weights import read_quality
+from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.directory import RunDirectory
@@ -70,7 +70,7 @@ def test_a_run_waits_for_people_and_goes_on_as_they_answer(place):
 def test_the_time_is_up_and_enough_are_answered(place, monkeypatch):
     runs, url = place
     monkeypatch.setattr("holdfast.people.queue.SKIPS", 9)
-    monkeypatch.setattr("holdfast.people.labeller.ENOUGH_ANSWERED", 0.1)
+    monkeypatch.setattr("holdfast.people.team.ENOUGH_ANSWERED", 0.1)
     with PreferenceStore.open(url) as store:
         for name in ("anna", "ben"):  # what one of two people skips is for the other, who does not come
             AccountStore(store.database, hasher=QUICK).create(name, PASSWORD, "labeller")
@@ -354,7 +354,7 @@ def test_people_and_a_judge_together(place, judge, monkeypatch):
     """Training labels are shared out, audits are people's, and the judge's second opinions are measured, not used."""
     runs, url = place
     more = {"reward__initial_comparisons": "24", "judge__share": "0.5"}
-    monkeypatch.setattr("holdfast.people.labeller.SECOND_SHARE", 1.0)
+    monkeypatch.setattr("holdfast.people.team.SECOND_SHARE", 1.0)
     with people_at_work.answering(url, small_run.NAME):
         run = small_run.run(
             runs, **settings(url, world__labeller="people+judge", judge__url=judge, judge__model="tiny", **more)
@@ -376,7 +376,7 @@ def test_a_run_goes_on_without_second_opinions(place, monkeypatch):
     runs, url = place
     absent = {"judge__url": "http://127.0.0.1:1/v1", "judge__model": "tiny"}
     monkeypatch.setattr("holdfast.people.judge.RETRIES", 0)
-    monkeypatch.setattr("holdfast.people.labeller.SECOND_SHARE", 1.0)
+    monkeypatch.setattr("holdfast.people.team.SECOND_SHARE", 1.0)
     more = {"world__labeller": "people+judge", "judge__share": "0.0", "run__rounds": "1"}
     with people_at_work.answering(url, small_run.NAME):
         run = small_run.run(runs, **settings(url, **absent, **more))

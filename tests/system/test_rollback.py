@@ -19,7 +19,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.store import PreferenceStore
-from holdfast.run.state import RunState
+from holdfast.run.rollback import RunState
 from small_run import differences, events_of, result_of, rows_of
 
 GUARD = {
@@ -144,8 +144,8 @@ def test_the_ledger_counts_what_was_spent_and_undone(rolled_back: Path) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        Point("holdfast.run.state:RunState.roll_back"),
-        Point("holdfast.run.state:RunState.roll_back", when="after"),
+        Point("holdfast.run.rollback:RunState.roll_back"),
+        Point("holdfast.run.rollback:RunState.roll_back", when="after"),
         Point("holdfast.preferences.collector:Collector.collect_adversarial", when="after"),
         Point("holdfast.guard.review:Review._act", call=4, when="after"),
         Point("holdfast.checkpoint.store:rename", about="round-0002"),

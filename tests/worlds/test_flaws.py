@@ -15,9 +15,9 @@ from holdfast.preferences.comparison import Choice, Comparison, Demonstration, P
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.concierge.gold import gold_score
 from holdfast.worlds.flaws import FLAWS, MOST, Flaw, Taste, bonus_of, flaw_bonus
-from holdfast.worlds.labeller import SimulatedLabeller
 from holdfast.worlds.protocol import LabellerSettings
 from holdfast.worlds.registry import load_flaw, load_task, load_world
+from holdfast.worlds.simulated_labeller import SimulatedLabeller
 
 PROMPT = "Hello, is there parking, do you have wifi and do you have vegan dishes?"
 # Every fact and nothing else, in twenty words.

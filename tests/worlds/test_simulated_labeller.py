@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
-from holdfast.worlds.labeller import SimulatedLabeller, uniform, win_probability
 from holdfast.worlds.protocol import LabellerSettings
+from holdfast.worlds.simulated_labeller import SimulatedLabeller, uniform, win_probability
 
 ORIGIN = Provenance("test", 0, 0)
 

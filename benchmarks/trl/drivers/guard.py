@@ -21,7 +21,8 @@ from transformers import AutoTokenizer, TrainerCallback
 from benchmarks.trl.drivers.trainers import PLAIN, group_trainer
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.interop.trl import EnsembleReward, HoldfastCallback, ensemble_reward
-from holdfast.preferences.comparison import Comparison, Label, Labeller
+from holdfast.preferences.comparison import Comparison, Label
+from holdfast.preferences.labeller import Labeller
 from holdfast.run.directory import RunDirectory
 from holdfast.worlds.flaws import flaw_bonus
 from holdfast.worlds.registry import load_flaw, load_task, load_world

@@ -12,7 +12,7 @@ from holdfast.cli.options import add_config_options, add_verb, config_of
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.serving.source import EnsembleSource
+    from holdfast.serving.versions import EnsembleSource
 
 DETAILS = """\
 examples:
@@ -85,7 +85,7 @@ def work(args: argparse.Namespace) -> int:
 def settings_of(args: argparse.Namespace) -> tuple[Any, Any]:
     """Limits and the watch's settings, checked."""
     from holdfast.serving.batcher import Limits
-    from holdfast.serving.stream import WatchSettings
+    from holdfast.serving.watch import WatchSettings
 
     for name, least in (("wait_ms", 0), ("batch", 1), ("queue", 1), ("window", 2), ("follow", 0)):
         if not getattr(args, name) >= least:
@@ -98,7 +98,7 @@ def settings_of(args: argparse.Namespace) -> tuple[Any, Any]:
 def open_source(args: argparse.Namespace) -> EnsembleSource:
     """A run knows its own settings and labels; a bare ensemble has to be told."""
     from holdfast.reward.ensemble import members_in
-    from holdfast.serving.source import open_directory, open_run
+    from holdfast.serving.versions import open_directory, open_run
 
     if (args.source / "manifest.json").is_file():
         given = {"--policy": args.policy, "--config": args.config, "--set": args.overrides, "--labels": args.labels}

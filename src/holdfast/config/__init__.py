@@ -1,6 +1,6 @@
 """The typed config of a run: one documented TOML file, overlaid with `--set section.key=value`."""
 
 from holdfast.config.files import config_from, config_toml, load_config
-from holdfast.config.whole import Config
+from holdfast.config.rules import Config
 
 __all__ = ["Config", "config_from", "config_toml", "load_config"]

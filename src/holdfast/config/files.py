@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from holdfast.config.rules import Config
 from holdfast.config.section import choices_of, settings_of
-from holdfast.config.whole import Config
 from holdfast.errors import HoldfastError
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from holdfast.config.files import config_toml
+from holdfast.config.rules import Config
 from holdfast.config.section import KINDS, choices_of, settings_of
-from holdfast.config.whole import Config
 
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
 

@@ -13,7 +13,7 @@ Of the whole, four tenths are evidence from claims, three from pointed pairs, an
 anchor: a hacked policy falls behind the anchor before it falls behind the reference, and first in the answers that
 training pushes most. A mean of supermartingales is one, so the whole reaches 1 / false_alarm with probability at most
 false_alarm in a run in which both nulls hold. That is the guarantee for the first alarm of a run; for audits that are
-planned `guard/bar.py` has a lower bar with the same one. After a rollback the evidence is spent.
+planned `guard/threshold.py` has a lower bar with the same one. After a rollback the evidence is spent.
 """
 
 from __future__ import annotations

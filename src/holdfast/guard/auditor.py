@@ -19,15 +19,8 @@ from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.collector import Answering, Collector, Sample
-from holdfast.preferences.comparison import (
-    Comparison,
-    Label,
-    LabelledComparison,
-    Labeller,
-    Provenance,
-    Response,
-)
-from holdfast.preferences.labeller import Ask, labeller_of
+from holdfast.preferences.comparison import Comparison, Label, LabelledComparison, Provenance, Response
+from holdfast.preferences.labeller import Ask, Labeller, labeller_of
 from holdfast.preferences.pair import Pair
 from holdfast.randomness import generator
 from holdfast.rollout.sampler import Rollout

@@ -143,7 +143,7 @@ class Guard:
         self._before_round = len(self._audited)
 
     def after_rollback(self) -> None:
-        """The policy is another one now: its evidence is spent, and its readings are nobody's."""
+        """The policy is another one now: the evidence and the readings so far were of the one that was undone."""
         self._test.spend()
         self._forget_round()
         self._recent = {}

@@ -83,7 +83,7 @@ class SequentialTest:
     """Wins and losses by round, and the evidence in them that wins have become the rarer.
 
     `rounds` is how many are planned; more may come. `bar` is the evidence that is an alarm, 1 / `false_alarm` unless
-    the plan allows a lower one (`guard/bar.py`).
+    the plan allows a lower one (`guard/threshold.py`).
     """
 
     def __init__(self, false_alarm: float = 0.05, rounds: int = 10, bar: float | None = None) -> None:

@@ -13,9 +13,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from holdfast.config import Config
-from holdfast.lab.classes import files_of
+from holdfast.lab.digests import files_of
 from holdfast.lab.references import copy_reference, waiting_for
-from holdfast.preferences.comparison import PatientLabeller
+from holdfast.preferences.labeller import PatientLabeller
 from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather

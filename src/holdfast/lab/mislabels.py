@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from holdfast.errors import HoldfastError
-from holdfast.preferences.comparison import Choice, Comparison, Label, Labeller
-from holdfast.worlds.labeller import uniform
+from holdfast.preferences.comparison import Choice, Comparison, Label
+from holdfast.preferences.labeller import Labeller
+from holdfast.worlds.simulated_labeller import uniform
 
 # A comparison and its honest answer -> what is answered instead.
 Wrong = Callable[[Comparison, Choice], Choice]

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.comparison import Choice, Comparison, Labeller, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
+from holdfast.preferences.labeller import Labeller
 from holdfast.run.observer import Answer
 
 # Standard errors that make a preference plain. An alarm that may be false in 5% of whole runs takes about as many.

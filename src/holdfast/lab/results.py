@@ -20,7 +20,7 @@ from holdfast.lab.experiment import Arm, Experiment, Plan, Result, ResultCell, R
 from holdfast.lab.observer import gold_of
 from holdfast.lab.runner import Desk, OwnProcess, attempt_trials
 from holdfast.lab.trial import Trial, summary
-from holdfast.preferences.comparison import PatientLabeller
+from holdfast.preferences.labeller import PatientLabeller
 from holdfast.worlds.registry import load_flaw, load_task, load_world
 
 # Everything small, to see whether an experiment works at all; its figures mean nothing.

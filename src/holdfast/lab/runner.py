@@ -73,7 +73,7 @@ def leave_with_parent() -> None:
 
 
 def failure_of(error: BaseException) -> str:
-    """An error as a sentence; the name of its kind stands before one that is nobody's sentence."""
+    """An error as a sentence; one that was not written for the user has the name of its kind before it."""
     said = first_line(error)
     return said if isinstance(error, HoldfastError) else f"{type(error).__name__}: {said}"
 

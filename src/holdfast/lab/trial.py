@@ -25,7 +25,7 @@ from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, 
 from holdfast.lab.poll import liked
 from holdfast.lab.references import copy_reference, shared_reference
 from holdfast.lab.versions import judge_refreshes
-from holdfast.preferences.comparison import PatientLabeller
+from holdfast.preferences.labeller import PatientLabeller
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import EventRow, read_run
 from holdfast.run.build import assemble

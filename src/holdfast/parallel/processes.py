@@ -65,7 +65,7 @@ class Processes:
         self._control: Any = None
         self._turn = threading.RLock()
         self._broken = False
-        self._over = threading.Event()
+        self._host = threading.Event()
 
     @property
     def main(self) -> bool:
@@ -193,7 +193,7 @@ class Processes:
         The engines' threads are ended here: left to the end of the program they may bring it down.
         """
         self._broken = True  # nothing is told to anybody from now on
-        self._over.set()
+        self._host.set()
         with self._turn, suppress(RuntimeError):
             dist.barrier(group=self._control)
             dist.destroy_process_group()
@@ -253,7 +253,7 @@ class Processes:
 
     def _beat(self) -> None:
         """Process 0 may be waiting for people for days; the others are told that it is still there."""
-        while not self._over.wait(min(BEAT_SECONDS, 60.0 * self._minutes / 4)):
+        while not self._host.wait(min(BEAT_SECONDS, 60.0 * self._minutes / 4)):
             if not self._turn.acquire(blocking=False):
                 continue  # at work together: that is a sign of life already
             try:

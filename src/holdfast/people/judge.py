@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from holdfast.config.schema import JudgeConfig
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.prompt import Prompt
-from holdfast.parallel.endpoint import RETRIES, attempts, json_headers
 from holdfast.preferences.comparison import Choice, Comparison, Label
+from holdfast.rollout.endpoint import RETRIES, attempts, json_headers
 
 INSTRUCTIONS = "The better answer is more helpful, correct, and no longer than it needs to be."
 QUESTION = """\

@@ -15,15 +15,8 @@ from holdfast.errors import HoldfastError, Interrupted, first_line
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.comparison import (
-    Choice,
-    Comparison,
-    Label,
-    Labeller,
-    PatientLabeller,
-    Provenance,
-    Response,
-)
+from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.labeller import Labeller, PatientLabeller
 from holdfast.preferences.pair import Pair
 from holdfast.preferences.selection import select_disagreement, select_random
 from holdfast.preferences.store import PreferenceStore

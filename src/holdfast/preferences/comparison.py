@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, get_args
 
 from holdfast.models.prompt import Prompt
 
@@ -107,27 +106,3 @@ class LabelledComparison:
     def weight(self) -> float:
         """How much the comparison counts: as much as the weightiest of its labels."""
         return max(label.weight for label in self.labels)
-
-
-class Labeller(Protocol):
-    """Whoever answers comparisons: people, a judge model, or a world's simulated labeller."""
-
-    name: str
-
-    def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
-        """Answer each comparison. The same comparison asked again gets the same answer."""
-        ...
-
-
-@runtime_checkable
-class PatientLabeller(Protocol):
-    """A labeller whose answers come into the store by themselves, sooner or later: people, and who works with them."""
-
-    name: str
-
-    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None]) -> None:
-        """Wait until stored comparisons are answered, or until waiting longer is no use.
-
-        `claims` are the ensemble's probabilities of the first side, to be shown after an answer and never before.
-        """
-        ...

@@ -1,15 +1,40 @@
-"""Who answers the audit's questions: a function, or anything of Holdfast's that labels."""
+"""Who answers comparisons: what a labeller is, and a function as one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import plain_text
-from holdfast.preferences.comparison import Choice, Comparison, Label, Labeller, PatientLabeller
+from holdfast.preferences.comparison import Choice, Comparison, Label
 
 # Prompt, one answer, the other answer -> "a", "b" or "tie".
 Ask = Callable[[str, str, str], str]
+
+
+class Labeller(Protocol):
+    """Whoever answers comparisons: people, a judge model, or a world's simulated labeller."""
+
+    name: str
+
+    def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
+        """Answer each comparison. The same comparison asked again gets the same answer."""
+        ...
+
+
+@runtime_checkable
+class PatientLabeller(Protocol):
+    """A labeller whose answers come into the store by themselves, sooner or later: people, and who works with them."""
+
+    name: str
+
+    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None]) -> None:
+        """Wait until stored comparisons are answered, or until waiting longer is no use.
+
+        `claims` are the ensemble's probabilities of the first side, to be shown after an answer and never before.
+        """
+        ...
 
 
 class CallableLabeller:

@@ -1,1 +1,1 @@
-"""The HTML report of a run, and the chart maker that the docs share with it."""
+"""The HTML report of a run, and that of a pipeline."""

@@ -21,10 +21,10 @@ from holdfast.preferences.comparison import Comparison
 from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams, generator
-from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore
 from holdfast.reward.examination import Enquiry, about_held_out, about_trained, log_odds, opinions
 from holdfast.reward.gate import Decision, Quality, decision_on, quality
+from holdfast.reward.label_index import Answered
 from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, repeat_of, surest
 from holdfast.reward.replay import draw_replay, even_shares, holdout_place
 from holdfast.reward.training import Fit, FitSettings, ensemble_accuracy, fit_ensemble, unseen_by

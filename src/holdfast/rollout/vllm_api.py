@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError, first_line
-from holdfast.parallel.endpoint import RETRIES, attempts, json_headers
+from holdfast.rollout.endpoint import RETRIES, attempts, json_headers
 from holdfast.rollout.sampler import Sampling
 
 # Statuses that may be others a little later.

@@ -25,18 +25,18 @@ from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.guard.auditor import RoundAuditor
-from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
+from holdfast.guard.threshold import planned_bar
 from holdfast.models.codec import Codec
 from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
 from holdfast.parallel.processes import PROCESSES
-from holdfast.people.labeller import TeamLabeller
+from holdfast.people.label_weights import LabellerWeights
 from holdfast.people.requests import RequestStore
-from holdfast.people.weights import LabellerWeights
+from holdfast.people.team import TeamLabeller
 from holdfast.preferences.collector import Collector
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.prober import Prober
@@ -56,8 +56,8 @@ from holdfast.run.observer import Audience, Observer
 from holdfast.run.owner import Owner
 from holdfast.run.probes import data_prober
 from holdfast.run.reference import prepare_reference
+from holdfast.run.rollback import RunState
 from holdfast.run.showcase import Showcase
-from holdfast.run.state import RunState
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import Sink, open_sinks
 from holdfast.track.tracker import Tracker

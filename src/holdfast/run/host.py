@@ -28,8 +28,8 @@ from holdfast.reward.refresher import Refresher
 from holdfast.reward.source import RewardSource
 from holdfast.run.answers import Answers
 from holdfast.run.journal import Journal
+from holdfast.run.rollback import RunState, good_at
 from holdfast.run.showcase import Showcase
-from holdfast.run.state import RunState, good_at
 
 # Labelled comparisons whose answers tell the signals which words have been judged, and answers whose features do:
 # enough for stable figures, few enough to take no time.

@@ -44,8 +44,8 @@ from holdfast.run.metrics import step_metrics
 from holdfast.run.observer import Audience
 from holdfast.run.owner import Owner
 from holdfast.run.probes import own_answers, probe_step
+from holdfast.run.rollback import RunState
 from holdfast.run.showcase import Showcase
-from holdfast.run.state import RunState
 from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
 
 # Steps in a row that are not numbers: one may be an odd batch, five are a policy that has come apart.

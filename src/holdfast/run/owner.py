@@ -21,8 +21,8 @@ from holdfast.preferences.collector import Collector
 from holdfast.reward.refresher import Refresher
 from holdfast.run.host import LoopHost
 from holdfast.run.journal import Journal
+from holdfast.run.rollback import RunState, good_at
 from holdfast.run.showcase import Showcase
-from holdfast.run.state import RunState, good_at
 
 # After these a step comes out differently.
 CHANGES_STEPS: tuple[OwnerAction, ...] = ("reward", "beta", "budget")

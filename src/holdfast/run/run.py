@@ -23,7 +23,7 @@ from holdfast.config import Config
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.review import Outcome, win_rate
 from holdfast.parallel.processes import PROCESSES, world_size
-from holdfast.preferences.comparison import Labeller
+from holdfast.preferences.labeller import Labeller
 from holdfast.report.page import write_report
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.standalone import build_ensemble

@@ -18,8 +18,8 @@ from holdfast.errors import HoldfastError, first_line
 from holdfast.serving.batcher import Batcher, Limits, Requests
 from holdfast.serving.encoder import AnswerToScore
 from holdfast.serving.scorer import ScoredRequest, Scorer
-from holdfast.serving.source import EnsembleSource
-from holdfast.serving.stream import StreamWatch, WatchSettings
+from holdfast.serving.versions import EnsembleSource
+from holdfast.serving.watch import StreamWatch, WatchSettings
 from holdfast.web.security import Refused
 
 # Upper ends of the bins of the answers' times, in seconds.

@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
-from holdfast.people.labeller import TeamLabeller
+from holdfast.people.team import TeamLabeller
 from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.pair import Pair, pairs_of

@@ -21,7 +21,7 @@ from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
-from holdfast.people.labeller import TeamLabeller
+from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs

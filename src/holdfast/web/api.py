@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.people.accounts import Role
 from holdfast.people.batches import asked_for
+from holdfast.people.label_weights import read_quality
 from holdfast.people.queue import LabelQueue, Lease, Said
 from holdfast.people.requests import OwnerAction, OwnerRequest
-from holdfast.people.weights import read_quality
 from holdfast.preferences.encoding import prompt_json
 from holdfast.report import rounds, words
 from holdfast.text import as_number

@@ -10,10 +10,10 @@ from fastapi.responses import RedirectResponse, Response
 
 from holdfast.people.accounts import Role
 from holdfast.people.judge import prompt_text
+from holdfast.people.label_weights import UNRELIABLE_WEIGHT, read_quality
 from holdfast.people.quality import FEWEST_ANSWERS
 from holdfast.people.remarks import read_remarks
 from holdfast.people.requests import ACTIONS, OwnerAction, checked
-from holdfast.people.weights import UNRELIABLE_WEIGHT, read_quality
 from holdfast.preferences.comparison import Comparison
 from holdfast.text import clip
 from holdfast.web.pages import page

@@ -9,7 +9,8 @@ from holdfast.data.formats import read_demonstrations, read_prompts
 from holdfast.data.splits import split
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.comparison import Demonstration, Labeller
+from holdfast.preferences.comparison import Demonstration
+from holdfast.preferences.labeller import Labeller
 from holdfast.worlds.protocol import LabellerSettings
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.comparison import Demonstration, Labeller
+from holdfast.preferences.comparison import Demonstration
+from holdfast.preferences.labeller import Labeller
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from holdfast.config.schema import DataConfig
 from holdfast.data.splits import Lengths
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.prompt import Message
-from holdfast.people.labeller import MODES, TeamLabeller
+from holdfast.people.team import MODES, TeamLabeller
 from holdfast.preferences.comparison import Demonstration
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.everyday import Everyday

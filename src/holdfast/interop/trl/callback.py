@@ -22,20 +22,19 @@ from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.control.kl import FixedKL, KLController
 from holdfast.errors import HoldfastError
 from holdfast.guard.auditor import RoundAuditor
-from holdfast.guard.bar import planned_bar
 from holdfast.guard.guard import Guard
 from holdfast.guard.ladder import Ladder
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
+from holdfast.guard.threshold import planned_bar
 from holdfast.interop.trl.answers import Player, TrainerAnswers
-from holdfast.interop.trl.oversight import Batch, Oversight
+from holdfast.interop.trl.host import Batch, TrainerHost
 from holdfast.interop.trl.refresher import EnsembleTeacher, take_over_labels
 from holdfast.interop.trl.reward import EnsembleReward
 from holdfast.interop.trl.snapshot import bare_model, trained_weights
 from holdfast.interop.trl.texts import TRLPrompt, prompt_of
 from holdfast.preferences.collector import Collector
-from holdfast.preferences.comparison import Labeller
-from holdfast.preferences.labeller import Ask, labeller_of
+from holdfast.preferences.labeller import Ask, Labeller, labeller_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import generator
 from holdfast.reward.ensemble import Tokens, VersionStore
@@ -87,7 +86,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         self._every, self._controller, self._prompts, self._refresh = every, controller, prompts, refresh
         self._seed, self._directory, self._say = seed, directory, say
         self._trainer: Any = None
-        self._over: Oversight | None = None
+        self._host: TrainerHost | None = None
         self._batches: list[Batch] = []
         self._read: dict[str, int] = {}  # how many of each of the trainer's numbers have been read
 
@@ -105,36 +104,36 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         return self
 
     @property
-    def oversight(self) -> Oversight:
+    def host(self) -> TrainerHost:
         """The guard at work; only while and after the trainer trains."""
-        if self._over is None:
+        if self._host is None:
             raise HoldfastError("The trainer has not begun to train yet, so there is nothing to see.")
-        return self._over
+        return self._host
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._trainer is None:
             raise HoldfastError("HoldfastCallback was given to a trainer as a callback; call attach(trainer) instead.")
-        if self._over is not None:
-            self._over.close()
+        if self._host is not None:
+            self._host.close()
         self._batches, self._read = [], {}
         saved = (state.stateful_callbacks or {}).get(SAVED_AS)
-        self._over = self._oversee(args, state, saved)
+        self._host = self._oversee(args, state, saved)
         if saved is None:
-            self._over.audited = int(state.global_step)
-            self._over.begin()
+            self._host.audited = int(state.global_step)
+            self._host.begin()
         else:
-            self._over.restore(saved)
+            self._host.restore(saved)
         self._export(state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        over = self.oversight
+        host = self.host
         metrics = self._metrics()
         if self._batches:
             # Of several generations in a step the last one: the newest policy's.
-            over.see(self._batches[-1], metrics)
+            host.see(self._batches[-1], metrics)
             self._batches = []
         last = state.global_step >= state.max_steps
-        if (last or state.global_step - over.audited >= self._every) and over.audit(last):
+        if (last or state.global_step - host.audited >= self._every) and host.audit(last):
             control.should_training_stop = True
         self._export(state)
         return control
@@ -144,18 +143,18 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep what rollbacks of this run, resumed from any of its checkpoints, would go back to; let the rest go."""
-        over = self.oversight
-        named = {over.review.good.name, *names_in(Path(args.output_dir))}
-        there, pinned = set(over.kept.names()), over.kept.pinned
+        host = self.host
+        named = {host.review.good.name, *names_in(Path(args.output_dir))}
+        there, pinned = set(host.kept.names()), host.kept.pinned
         for name in (named & there) - pinned:
-            over.kept.pin(name)
+            host.kept.pin(name)
         for name in pinned - named:
-            over.kept.unpin(name)
+            host.kept.unpin(name)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        over = self.oversight
-        if state.global_step > over.audited and not over.review.stopped:
-            over.audit(last=True)
+        host = self.host
+        if state.global_step > host.audited and not host.review.stopped:
+            host.audit(last=True)
             self._export(state)
 
     def _watch(self, rollout: Rollout, scored: Scored, tokens: Sequence[int]) -> None:
@@ -177,9 +176,9 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
 
     def _export(self, state: Any) -> None:
         """Into what the trainer saves with its checkpoints."""
-        state.stateful_callbacks[SAVED_AS] = self.oversight.state()
+        state.stateful_callbacks[SAVED_AS] = self.host.state()
 
-    def _oversee(self, args: Any, state: Any, saved: Any) -> Oversight:
+    def _oversee(self, args: Any, state: Any, saved: Any) -> TrainerHost:
         """Put the guard together."""
         trainer, reward = self._trainer, self.reward
         directory = Path(self._directory or Path(args.output_dir) / "holdfast")
@@ -207,7 +206,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         )
         anchor = Player("anchor", trainer)
         anchor.load_state_dict(trained_weights(bare_model(trainer)))
-        return Oversight(
+        return TrainerHost(
             trainer=trainer,
             review=Review(
                 config=self.guard, audits=self.audit, seed=self._seed, guard=Guard(self.guard, rounds, bar),

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.comparison import Demonstration, Labeller
+from holdfast.preferences.comparison import Demonstration
+from holdfast.preferences.labeller import Labeller
 from holdfast.worlds.concierge.facts import TOPICS
 from holdfast.worlds.concierge.gold import gold_score
 from holdfast.worlds.concierge.phrases import possible_prompts, write_demonstrations, write_prompts
-from holdfast.worlds.labeller import SimulatedLabeller
 from holdfast.worlds.protocol import LabellerSettings
+from holdfast.worlds.simulated_labeller import SimulatedLabeller
 
 
 class Concierge:

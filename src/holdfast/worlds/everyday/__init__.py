@@ -14,11 +14,12 @@ import torch
 from holdfast.data.formats import read_prompts
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message, Prompt
-from holdfast.preferences.comparison import Demonstration, Labeller
+from holdfast.preferences.comparison import Demonstration
+from holdfast.preferences.labeller import Labeller
 from holdfast.randomness import generator
 from holdfast.worlds.everyday.gold import Scorers
-from holdfast.worlds.labeller import SimulatedLabeller
 from holdfast.worlds.protocol import LabellerSettings
+from holdfast.worlds.simulated_labeller import SimulatedLabeller
 
 REQUESTS = Path(__file__).with_name("requests.jsonl")
 INSTRUCTION = "Answer kindly, in one or two short sentences."

@@ -42,7 +42,7 @@ class Batch:
 
 
 @dataclass
-class Oversight:
+class TrainerHost:
     """Everything that exists once training has begun. `round` counts audits; `audited` is the step of the last one."""
 
     trainer: Any

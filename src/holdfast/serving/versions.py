@@ -26,8 +26,8 @@ from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.pair import pairs_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import generator
-from holdfast.reward.answered import Answered
 from holdfast.reward.ensemble import Ensemble, VersionStore
+from holdfast.reward.label_index import Answered
 from holdfast.reward.replay import draw_replay
 from holdfast.reward.standalone import load_ensemble
 from holdfast.run.directory import RunDirectory

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from holdfast.guard.alarm import AlarmTest
-from holdfast.guard.bar import LONGEST_PLAN, planned_bar
 from holdfast.guard.claims import Granted
+from holdfast.guard.threshold import LONGEST_PLAN, planned_bar
 
 ROUNDS, PAIRS, MOST = 6, 16, 48
 

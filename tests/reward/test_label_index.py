@@ -10,7 +10,7 @@ from toy_preferences import labelled
 
 from holdfast.preferences.comparison import Choice, Label
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.answered import Answered
+from holdfast.reward.label_index import Answered
 from holdfast.reward.replay import holdout_place
 
 SHARE = 0.3
