@@ -10,24 +10,24 @@ from holdfast.models.sharding import whole_state
 from holdfast.train.ppo import response_values
 
 
-def step(loop, config):
+def step(learner, config):
     """Sample, score, assign credit, update, account."""
-    at = loop.position
-    prompts = [loop.prompt_ids[i] for i in loop.cursor.take(config.ppo.batch)]
-    rollout = loop.answers.sample(loop.policy, prompts, loop.streams["rollout"])
-    batches = loop.optimiser.batches(rollout)
-    reference_BT = response_values(loop.reference, rollout, batches, config.rollout.temperature)
-    values_BT = loop.optimiser.values(rollout, batches)
-    scored = loop.reward.reward(rollout, loop.streams["shaping"])
+    at = learner.journal.position
+    prompts = [learner.prompt_ids[i] for i in learner.cursor.take(config.ppo.batch)]
+    rollout = learner.answers.sample(learner.policy, prompts, learner.streams["rollout"])
+    batches = learner.optimiser.batches(rollout)
+    reference_BT = response_values(learner.reference, rollout, batches, config.rollout.temperature)
+    values_BT = learner.optimiser.values(rollout, batches)
+    scored = learner.reward.reward(rollout, learner.streams["shaping"])
     at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
-    beta, lr = loop.controller.beta, loop.learning_rate.rate * loop.annealing.at(at.step - 1)
-    experience = loop.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
-    learned, kl_step = loop.optimiser.learn(experience, batches, beta, lr, loop.streams["minibatches"])
+    beta, lr = learner.controller.beta, learner.learning_rate.rate * learner.annealing.at(at.step - 1)
+    experience = learner.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
+    learned, kl_step = learner.optimiser.learn(experience, batches, beta, lr, learner.streams["minibatches"])
     score, kl = float(scored.scores_B.mean()), float(experience.kl_B.mean())
-    loop.ledger.record(at.step, at.round, kl_step, kl)
-    loop.controller.update(kl, len(prompts), loop.reward.ensemble.labels)
-    loop.pace(score)
-    loop.see(experience, scored, {**learned, "objective/kl_step": kl_step})
+    learner.ledger.record(at.step, at.round, kl_step, kl)
+    learner.controller.update(kl, len(prompts), learner.reward.ensemble.labels)
+    learner.pace(score)
+    learner.see(experience, scored, {**learned, "objective/kl_step": kl_step})
     return {"round": at.round, "objective/scores": score, "objective/kl": kl, "control/beta": beta}
 
 
@@ -40,13 +40,13 @@ def by_hand(path, config):
         while at.round <= config.run.rounds and not loop.stopped:
             loop.collect()  # comparisons of the policy's own answers, to the labeller and into the store
             loop.refresh_if_due()  # a new version of the ensemble, if the gate lets it in
-            rows += [step(loop, config) for _ in range(config.run.steps_per_round)]
-            if loop.mean.ends_in_mean(at.round):
-                loop.take_mean()
+            rows += [step(loop.learner, config) for _ in range(config.run.steps_per_round)]
+            if loop.learner.mean.ends_in_mean(at.round):
+                loop.learner.take_mean()
             name, outcome = f"round-{at.round:04d}", loop.review()  # audit, verdict, and what follows from it
             print(at.round, outcome.verdict.level, outcome.verdict.sentence)
-            if loop.mean.wants(at.round) and outcome.stands:
-                loop.mean.add(whole_state(loop.policy))
+            if loop.learner.mean.wants(at.round) and outcome.stands:
+                loop.learner.mean.add(whole_state(loop.learner.policy))
             at.next_round()
             loop.commit(name)
     return rows

@@ -64,7 +64,7 @@ MAY_NAME: dict[str, set[str]] = {
     # Fits a curve to the numbers it is given, for the lab.
     "algorithms.overoptimisation": {"gold_M"},
     # The person with the truth in mind.
-    "worlds.labeller": {"._judgement", "_utility", "._utility"},
+    "worlds.simulated_labeller": {"._judgement", "_utility", "._utility"},
     # The unit of two settings of that person.
     "config.schema": {SENTENCE},
     # An argument that verl passes to every reward function, by its name.
@@ -75,7 +75,7 @@ MAY_NAME: dict[str, set[str]] = {
 TOLD_BY = {name for name in vars(Observer) if name.startswith(("after_", "rewind"))}
 HANDED_TO = {"assemble", "assemble_dpo", "start_afresh", "Audience", "OfflineDPO"}
 HAVE_OBSERVERS = {
-    "run.observer", "run.build", "run.run", "stages.work", "stages.dpo_run", "stages.offline_dpo",
+    "run.observer", "run.build", "run.run", "stages.work", "stages.dpo_run",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Our side: one PPO step, put together and taken as `OnlineLoop.step` does it, alone or as a driver.
+"""Our side: one PPO step, put together and taken as `Learner.step` does it, alone or as a driver.
 
 python -m benchmarks.speed.ours JOB       JOB is JSON: the keys of `Job`
 """
@@ -97,7 +97,7 @@ GROUP_KL: dict[str, dict[str, Any]] = {"grpo": {"placement": "loss", "estimator"
 
 @dataclass
 class Ours:
-    """What `OnlineLoop.step` works with, and nothing else."""
+    """What `Learner.step` works with, and nothing else."""
 
     config: Config
     codec: Codec

@@ -23,7 +23,7 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.repeats import repeat_of
 from holdfast.run import answers
 from holdfast.run.directory import RunDirectory
-from holdfast.run.loop import OnlineLoop
+from holdfast.run.learner import Learner
 from holdfast.worlds.registry import load_task, load_world
 from lone_events import fields_of
 
@@ -244,11 +244,11 @@ class Cut(Exception):
     """As if the process had been killed."""
 
 
-def cut_after(steps: int) -> Callable[[OnlineLoop], None]:
-    whole = OnlineLoop.step
+def cut_after(steps: int) -> Callable[[Learner], None]:
+    whole = Learner.step
 
-    def step(self: OnlineLoop) -> None:
-        if self.position.step == steps:
+    def step(self: Learner) -> None:
+        if self.journal.position.step == steps:
             raise Cut
         whole(self)
 
@@ -258,7 +258,7 @@ def cut_after(steps: int) -> Callable[[OnlineLoop], None]:
 def test_a_trial_that_was_cut_goes_on_and_ends_the_same(one: Job, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = job(place / "cut")
     with monkeypatch.context() as patch:
-        patch.setattr(OnlineLoop, "step", cut_after(3))
+        patch.setattr(Learner, "step", cut_after(3))
         with pytest.raises(Cut):
             run_trial(cut)
     assert not ended(cut.path)

@@ -53,7 +53,7 @@ def test_steps_with_bad_scores_are_dropped_and_too_many_end_the_run(
 ) -> None:
     """Step 2 and all after it meet NaN: step 2 ends round 1, steps 3 and 4 are the third in a row."""
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.run.loop.MOST_SKIPPED", 3)
+        patch.setattr("holdfast.run.learner.MOST_SKIPPED", 3)
         BrokenFrom(first=2).put_in(patch)
         assert main(run_arguments(tmp_path, **STILL)) == 2
     assert "3 steps in a row met values that are not numbers" in last_line(capsys)
@@ -77,7 +77,7 @@ def test_a_guarded_run_goes_back_and_on_with_a_lower_learning_rate(
     rounds |= {"audit__more_pairs": "0"}
     batches = 4  # of the reference, for the baselines
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.run.loop.MOST_SKIPPED", 3)
+        patch.setattr("holdfast.run.learner.MOST_SKIPPED", 3)
         for first in (batches + 2, batches + 6):
             BrokenFrom(first, calls=3).put_in(patch)
         run = small_run.run(tmp_path, **rounds)

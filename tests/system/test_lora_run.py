@@ -63,12 +63,12 @@ def test_everything_in_the_loop_stands_on_one_base(run: Path) -> None:
     try:
         loop = assembly.loop
         assert loop.host is not None
-        base = {p.data_ptr() for p in loop.reference.parameters()}
-        models: list[Any] = [loop.policy, loop.host.anchor, *loop.reward.ensemble.models]
+        base = {p.data_ptr() for p in loop.learner.reference.parameters()}
+        models: list[Any] = [loop.learner.policy, loop.host.anchor, *loop.learner.reward.ensemble.models]
         for model in models:
             assert {p.data_ptr() for p in model.parameters() if not p.requires_grad} <= base
             assert base.isdisjoint(p.data_ptr() for p in learning(model))
-        assert len(loop.reward.ensemble.members) == 2
+        assert len(loop.learner.reward.ensemble.members) == 2
     finally:
         assembly.close()
 

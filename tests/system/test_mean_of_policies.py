@@ -43,7 +43,7 @@ def test_it_is_the_mean_of_the_rounds_last_policies(tmp_path: Path) -> None:
 def test_what_a_rollback_takes_back_is_not_in_it(tmp_path: Path) -> None:
     """Rounds 4, 5 and 6 would be in the mean; in round 6 the run is taken back to round 4."""
     longer = {**PLAIN, "run__rounds": "6", "run__average": "3"}
-    run = run_until(tmp_path, Point("holdfast.run.loop:OnlineLoop.take_mean"), **longer)
+    run = run_until(tmp_path, Point("holdfast.run.learner:Learner.take_mean"), **longer)
     assert int(CheckpointStore(run / "checkpoints").load("round-0005").tensors["mean"][COUNT]) == 2
     assert main(["rollback", str(run), "round-0004"]) == 0
     resume(run)
@@ -75,6 +75,6 @@ def test_a_run_that_is_killed_around_it_ends_with_the_same_mean(
     when: Literal["before", "after"], tmp_path: Path
 ) -> None:
     whole = small_run.run(tmp_path / "whole", **PLAIN, run__average="2")
-    cut = run_until(tmp_path, Point("holdfast.run.loop:OnlineLoop.take_mean", when=when), **PLAIN, run__average="2")
+    cut = run_until(tmp_path, Point("holdfast.run.learner:Learner.take_mean", when=when), **PLAIN, run__average="2")
     resume(cut)
     assert differences(result_of(cut, "round-0004"), result_of(whole, "round-0004")) == []

@@ -19,12 +19,13 @@ import torch
 import small_run
 import vllm_stand_in
 from holdfast.cli.main import main
+from holdfast.config.schema import PolicyConfig
 from holdfast.models.batches import lay_out
 from holdfast.models.policy import Policy
 from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rollout.served import SEEDS
 from holdfast.run.answers import Answers
-from holdfast.run.loop import OnlineLoop
+from holdfast.run.learner import Learner
 from holdfast.train.ppo import rollout_batches
 from vllm_stand_in import StandIn, draw_one, policy_in, serving
 
@@ -59,7 +60,7 @@ def drawn_here(
     rollout = Rollout(prompts, responses, zeros_BT, zeros_BT.clone(), mask_BT, [ended for _, ended in drawn])
     assert rollout.values_BT is not None
     with torch.no_grad():
-        for batch in rollout_batches(policy, rollout, None, pad, answers.micro_batch_tokens):
+        for batch in rollout_batches(policy, rollout, None, pad, PolicyConfig().micro_batch_tokens):
             out = policy(batch, sampling.temperature)
             assert out.values_N is not None
             lay_out(out.logprobs_N, batch, rollout.logprobs_BT)
@@ -125,16 +126,16 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(
     unbroken: Path, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with server_process(unbroken / "reference") as (url, process):
-        step = OnlineLoop.step
+        step = Learner.step
 
-        def kill_in_the_second_round(loop: OnlineLoop) -> None:
-            if loop.position.step == 3:
+        def kill_in_the_second_round(learner: Learner) -> None:
+            if learner.journal.position.step == 3:
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
-            step(loop)
+            step(learner)
 
         with monkeypatch.context() as patch:
-            patch.setattr(OnlineLoop, "step", kill_in_the_second_round)
+            patch.setattr(Learner, "step", kill_in_the_second_round)
             arguments = small_run.run_arguments(tmp_path, vllm__url=url)
             assert main(arguments) == 2
         told = capsys.readouterr().err.splitlines()[-1]

@@ -48,7 +48,7 @@ def work(args: argparse.Namespace) -> int:
         finally:
             watch.finish()
         try:
-            ensemble = assembly.loop.reward.ensemble
+            ensemble = assembly.loop.learner.reward.ensemble
             accuracy = assembly.loop.refresher.holdout_accuracy()
             RewardEnsemble(ensemble, ingredients.lm, ingredients.codec).save(args.out)
         finally:

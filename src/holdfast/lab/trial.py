@@ -202,7 +202,7 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
             "cpu_seconds": time.process_time() - cpu,
         }
         at = assembly.loop.position
-        observer.after_run(at.step, at.round - 1, assembly.loop.answers.answer)
+        observer.after_run(at.step, at.round - 1, assembly.loop.learner.answers.answer)
     finally:
         assembly.close()
     judged = []

@@ -50,6 +50,7 @@ from holdfast.run.directory import RunDirectory
 from holdfast.run.host import LoopHost, Orders
 from holdfast.run.inputs import Ingredients
 from holdfast.run.journal import Journal, Position
+from holdfast.run.learner import Learner
 from holdfast.run.loop import OnlineLoop
 from holdfast.run.models import Models, build_models
 from holdfast.run.observer import Audience, Observer
@@ -322,7 +323,7 @@ def build_loop(
     )
     # Files come last: nothing is cut from them before everything else has been put back.
     going_on |= {"owner": owner, "files": journal.tracker}
-    return OnlineLoop(
+    learner = Learner(
         config=config,
         prompts=prompts,
         prompt_ids=prompt_ids,
@@ -333,19 +334,29 @@ def build_loop(
         answers=parts.answers,
         optimiser=models.optimiser,
         reward=reward,
+        refresher=parts.refresher,
+        controller=controller,
+        ledger=ledger,
+        learning_rate=learning_rate,
+        annealing=Annealing(config.ppo.lr_final, config.run.rounds * config.run.steps_per_round),
+        plateau=plateau,
+        mean=mean,
+        host=host,
+        journal=journal,
+        audience=audience,
+        prober=prober,
+    )
+    return OnlineLoop(
+        config=config,
+        learner=learner,
         collector=parts.collector,
         refresher=parts.refresher,
         triggers=RefreshTriggers(
             config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze,
             config.refresh.on_miscalibration,
         ),
-        controller=controller,
         limit=KLLimit(config.kl.hard_limit or None),
         ledger=ledger,
-        learning_rate=learning_rate,
-        annealing=Annealing(config.ppo.lr_final, config.run.rounds * config.run.steps_per_round),
-        plateau=plateau,
-        mean=mean,
         orders=orders,
         host=host,
         owner=owner,
@@ -354,6 +365,5 @@ def build_loop(
         journal=journal,
         showcase=showcase,
         audience=audience,
-        prober=prober,
         stop_requested=stop_requested,
     )  # fmt: skip

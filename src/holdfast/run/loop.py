@@ -2,7 +2,7 @@
 
     prompts -> policy -> comparisons -> labeller -> store                                (collect)
     store -> replay mix -> refresh -> ensemble version v+1                               (refresh_if_due)
-    prompts -> policy -> responses -> ensemble - beta * KL -> credit -> update, n times  (step)
+    prompts -> policy -> responses -> ensemble - beta * KL -> credit -> update, n times  (steps)
     policy, reference, last good policy -> fresh pairs -> people -> verdict -> actions   (review)
     position, weights, optimisers, controllers, ledger, RNGs -> checkpoint               (commit)
 
@@ -11,71 +11,39 @@ Everything that moves is a part of `RunState`; a resumed run goes on bit for bit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import torch
-
-from holdfast.algorithms.finite import all_finite
 from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.config import Config
-from holdfast.control.kl import KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.limit import KLLimit
-from holdfast.control.plateau import Plateau
-from holdfast.control.policy_mean import PolicyMean
-from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
-from holdfast.errors import HoldfastError, Interrupted
-from holdfast.guard.host import view_of
+from holdfast.errors import Interrupted
 from holdfast.guard.review import Outcome
-from holdfast.models.policy import Policy
-from holdfast.models.prompt import Prompt
-from holdfast.models.sharding import put_state, whole_state
+from holdfast.models.sharding import whole_state
 from holdfast.preferences.collector import Collector
-from holdfast.probes.prober import Prober
-from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.refresher import Refresher
-from holdfast.reward.source import RewardSource, Scored
-from holdfast.run.answers import Answers
 from holdfast.run.host import LoopHost, Orders
 from holdfast.run.journal import Journal, Position
-from holdfast.run.metrics import step_metrics
+from holdfast.run.learner import Learner
 from holdfast.run.observer import Audience
 from holdfast.run.owner import Owner
-from holdfast.run.probes import own_answers, probe_step
 from holdfast.run.rollback import RunState
 from holdfast.run.showcase import Showcase
-from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
-
-# Steps in a row that are not numbers: one may be an odd batch, five are a policy that has come apart.
-MOST_SKIPPED = 5
 
 
 @dataclass
 class OnlineLoop:
-    """One noun per collaborator; `round` and `step` read like the algorithm. Without a guard there is no `host`."""
+    """One noun per collaborator; `round` reads like the algorithm. Without a guard there is no `host`."""
 
     config: Config
-    prompts: Sequence[Prompt]
-    prompt_ids: Sequence[list[int]]
-    cursor: Cursor
-    streams: Streams
-    policy: Policy
-    reference: Policy
-    answers: Answers
-    optimiser: PolicyOptimiser
-    reward: RewardSource
+    learner: Learner
     collector: Collector
     refresher: Refresher
     triggers: RefreshTriggers
-    controller: KLController
     limit: KLLimit
     ledger: KLLedger
-    learning_rate: LearningRate
-    annealing: Annealing
-    plateau: Plateau
-    mean: PolicyMean
     orders: Orders
     host: LoopHost | None
     owner: Owner
@@ -84,7 +52,6 @@ class OnlineLoop:
     journal: Journal
     showcase: Showcase
     audience: Audience
-    prober: Prober | None
     stop_requested: Callable[[], bool] = lambda: False
 
     @property
@@ -117,9 +84,7 @@ class OnlineLoop:
         if fresh:
             self.position.tokens = 0  # what stands before the rounds may be shared, and is counted apart
             self.showcase.show()
-            if self.prober is not None:
-                answering = own_answers(self.config, self.answers.codec, self.answers.sampling, self.prober.stage)
-                self.prober.begin(self.policy, answering)
+            self.learner.begin_probes()
             self.commit("round-0000")
         if self.host is not None:
             self.host.pin_good()
@@ -131,21 +96,21 @@ class OnlineLoop:
     def round(self) -> Outcome | None:
         """Collect, label, maybe refresh; n PPO steps; audit, verdict, actions; commit."""
         at = self.position
-        self.reward.set_round(at.round)
+        self.learner.reward.set_round(at.round)
         if not at.audit_due:
             if at.step_in_round == 0:
                 self.collect()
                 self.refresh_if_due()
             self.steps()
-            if self.mean.ends_in_mean(at.round):
-                self.take_mean()
+            if self.learner.mean.ends_in_mean(at.round):
+                self.learner.take_mean()
             self.showcase.show()
             kl_round = self.ledger.round_total(at.round)
             self.journal.event("round_finished", kl=self.ledger.reference, kl_round=kl_round)
             self.commit_before_audit()
         name, outcome = f"round-{at.round:04d}", self.review()
-        if self.mean.wants(at.round) and (outcome is None or outcome.stands):
-            self.mean.add(whole_state(self.policy))
+        if self.learner.mean.wants(at.round) and (outcome is None or outcome.stands):
+            self.learner.mean.add(whole_state(self.learner.policy))
         at.next_round()
         self.commit(name)
         self.stop_if_asked()
@@ -158,47 +123,12 @@ class OnlineLoop:
         while at.step_in_round < self.config.run.steps_per_round:
             if at.step_in_round and self.owner.ends_round():
                 break
-            self.step()
+            self.learner.step()
             if self.limit.exceeded(self.ledger.reference):
                 self.journal.event("kl_limit", kl=self.ledger.reference, limit=self.config.kl.hard_limit)
                 break
             if at.step_in_round < self.config.run.steps_per_round:
                 self.commit_within_round()
-
-    def step(self) -> None:
-        """One PPO batch: sample, score, assign credit, update, account."""
-        at, timed = self.position, self.journal.timed
-        rows = [i for i in self.cursor.take(self.config.ppo.batch) for _ in range(self.config.ppo.samples_per_prompt)]
-        with timed("sample"):
-            rollout = self.answers.sample(self.policy, [self.prompt_ids[i] for i in rows], self.streams["rollout"])
-        with timed("score"):
-            batches = self.optimiser.batches(rollout)
-            reference_BT = response_values(self.reference, rollout, batches, self.config.rollout.temperature)
-            values_BT = self.optimiser.values(rollout, batches)
-            scored = self.reward.reward(rollout, self.streams["shaping"])
-        at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
-        beta, lr = self.controller.beta, self.learning_rate.rate * self.annealing.at(at.step - 1)
-        try:
-            if not all_finite([scored.members_KB]):
-                raise NonFiniteStep("a reward member's scores are not all numbers")
-            experience = self.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
-            with timed("update"):
-                learned, kl_step = self.optimiser.learn(experience, batches, beta, lr, self.streams["minibatches"])
-        except NonFiniteStep as reason:
-            self.skip_step(str(reason))
-            return
-        at.skipped_in_a_row = 0
-        kl = float(experience.kl_B.mean())
-        self.ledger.record(at.step, at.round, kl_step, kl)
-        self.controller.update(kl, len(rows), self.reward.ensemble.labels)
-        self.pace(float(scored.scores_B.mean()))
-        with timed("guard"):
-            readings = self.see(experience, scored, {**learned, "objective/kl_step": kl_step})
-        held = {"objective/kl_step": kl_step, "control/beta": beta, "control/lr": lr}
-        self.report_step(experience, scored, {**held, **learned, **readings})
-        if self.prober is not None and self.prober.due(at.step):
-            probe_step(self.prober, self.policy, experience, batches, self.config.rollout.temperature, at)
-        self.audience.after_step(at.step, at.round, [self.prompts[i] for i in rows], self.answers.texts(rollout))
 
     def collect(self) -> None:
         """Have comparisons of the current policy's answers labelled and stored."""
@@ -206,8 +136,10 @@ class OnlineLoop:
             return  # The policy is still the reference, whose answers version 1 was trained on.
         more, self.orders.label_more = self.orders.label_more, 1.0
         round = self.position.round
-        repeats = self.refresher.to_repeat(round, self.streams.seed) if self.config.preferences.per_round else []
-        collected = self.collector.collect(round, self.policy, self.answers.sample, more, repeats)
+        repeats = (
+            self.refresher.to_repeat(round, self.learner.streams.seed) if self.config.preferences.per_round else []
+        )
+        collected = self.collector.collect(round, self.learner.policy, self.learner.answers.sample, more, repeats)
         if collected:
             self.journal.event("labels_collected", comparisons=collected, labels=collected, repeats=len(repeats))
 
@@ -221,14 +153,14 @@ class OnlineLoop:
             reason, self.orders.refresh = self.orders.refresh, ""
         if reason is None:
             return
-        was_in_use = self.reward.ensemble.version
-        outcome = refresher.refresh(at.round, at.step, self.streams)
+        was_in_use = self.learner.reward.ensemble.version
+        outcome = refresher.refresh(at.round, at.step, self.learner.streams)
         if outcome is None:
             self.journal.event("refresh_skipped", reason=f"{reason}, but there are no new labels")
             return
         if outcome.in_use != was_in_use:
             # Scores of two versions are not one curve, so the plateau test starts afresh.
-            self.plateau.reset()
+            self.learner.plateau.reset()
             if self.host is not None:
                 self.host.learn_known()
         self.journal.event("refresh", reason=reason, **outcome.refresh_event())
@@ -241,67 +173,6 @@ class OnlineLoop:
             return None
         with self.journal.timed("audit"):
             return self.host.review.conduct(self.host)
-
-    def see(self, experience: Experience, scored: Scored, learned: Mapping[str, float]) -> dict[str, float]:
-        """Let the guard's signals read a step; what they read, by the names of metrics."""
-        if self.host is None:
-            return {}
-        view = view_of(experience.rollout, scored, experience.reference_logprobs_BT, learned)
-        return self.host.review.guard.see(view)
-
-    def pace(self, score: float) -> None:
-        """Advance the learning rate, and lower it when the policy has settled."""
-        self.learning_rate.advance()
-        self.plateau.add(score)
-        if self.plateau.settled:
-            self.learning_rate.settle()
-            # Kept for the next round's refresh: the plateau test itself starts afresh below.
-            self.refresher.settled = True
-            self.journal.event("lr_decayed", lr=self.learning_rate.rate)
-            self.plateau.reset()
-
-    def skip_step(self, reason: str) -> None:
-        """Count a step that met a value that is not a number; too many in a row take the run back, or end it."""
-        at = self.position
-        at.skipped, at.skipped_in_a_row = at.skipped + 1, at.skipped_in_a_row + 1
-        self.journal.event("step_skipped", reason=reason)
-        self.journal.metrics({"steps/skipped": at.skipped})
-        self.journal.progress.advance()
-        if at.skipped_in_a_row >= MOST_SKIPPED:
-            reason = f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason})"
-            if self.host is None or not self.host.review.recover(self.host, reason):
-                raise HoldfastError(f"{reason}; lower ppo.lr and resume from the last checkpoint.")
-            at.skipped_in_a_row = 0
-
-    def report_step(self, experience: Experience, scored: Scored, values: Mapping[str, float]) -> None:
-        """One row of metrics, one of timings, one move of the progress bar."""
-        at, ledger, target = self.position, self.ledger, self.controller.target
-        row = {
-            **step_metrics(experience, scored),
-            "objective/kl_round": ledger.round_total(at.round),
-            "objective/kl_cumulative": ledger.spent,
-            **({} if target is None else {"control/kl_target": target}),
-            **values,
-            "steps/skipped": float(at.skipped),
-        }
-        self.journal.metrics(row)
-        shown = {"score": "objective/scores", "kl": "objective/kl", "beta": "control/beta"}
-        figures = {name: row[metric] for name, metric in shown.items()}
-        self.journal.end_step(round=at.round, **figures, length=row["response/length_mean"])
-
-    def take_mean(self) -> None:
-        """End with the mean of the last rounds' policies: put it in the policy's place, and say what it is like."""
-        policies = self.mean.policies + 1
-        put_state(self.policy, self.mean.mean_with(whole_state(self.policy)))
-        self.mean.restore({})  # it is in the policy now
-        rng = generator(self.config.run.seed, "mean of policies")
-        rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()
-        rollout = self.answers.sample(self.policy, [self.prompt_ids[i] for i in rows], rng)
-        batches, temperature = self.optimiser.batches(rollout), self.config.rollout.temperature
-        reference_BT = response_values(self.reference, rollout, batches, temperature)
-        kl_B = ((rollout.logprobs_BT - reference_BT) * rollout.mask_BT).sum(1)
-        score, length = float(self.reward.reward(rollout, rng).scores_B.mean()), sum(rollout.lengths) / len(rows)
-        self.journal.event("averaged", policies=policies, kl=float(kl_B.mean()), score=score, length=length)
 
     def commit_within_round(self) -> None:
         """Save every n steps where the config says so, and whenever somebody has asked for something."""
@@ -349,8 +220,8 @@ class OnlineLoop:
         """Go on from a checkpoint; a run that had stopped to ask goes on where whoever resumes it answers so."""
         self.state.resume(loaded.snapshot)
         self.audience.rewind(self.position.step)
-        if self.prober is not None:
-            self.prober.recall()
+        if self.learner.prober is not None:
+            self.learner.prober.recall()
         if self.host is None:
             return
         if lost := self.host.find_anchor(loaded):

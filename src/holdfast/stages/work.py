@@ -87,7 +87,7 @@ def work_reward(
     """The first version of an ensemble, from every label there is and fresh ones."""
     with closing(assemble(ingredients, place.run, progress, (), stop)) as assembly:
         accuracy = assembly.loop.refresher.holdout_accuracy()
-        ensemble, store = assembly.loop.reward.ensemble, assembly.loop.collector.store
+        ensemble, store = assembly.loop.learner.reward.ensemble, assembly.loop.collector.store
         known = store.labelled(watermark=ensemble.watermark)
     config = ingredients.config.reward
     pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])
@@ -106,7 +106,7 @@ def work_ppo(
     with closing(assemble(ingredients, place.run, progress, observers, stop, ensemble)) as assembly:
         assembly.loop.run()
         note = "stopped by the guard at its last good policy" if assembly.loop.stopped else ""
-        lm = merged(assembly.loop.policy.lm)
+        lm = merged(assembly.loop.learner.policy.lm)
     tokens = rollout_tokens(place.run.path, config.ppo.batch * config.ppo.samples_per_prompt)
     return Done(lm, tokens, config.ppo.epochs * tokens, note)
 
@@ -117,7 +117,7 @@ def work_dpo(
     """DPO on the store's labels: all, or the newest."""
     with closing(assemble_dpo(ingredients, place.run, progress, observers, stop)) as assembly:
         assembly.loop.run()
-        pairs, lm = assembly.loop.pairs, merged(assembly.loop.policy.lm)
+        pairs, lm = assembly.loop.pairs, merged(assembly.loop.learner.policy.lm)
     tokens = sum(len(p.chosen) + len(p.rejected) for p in pairs)
     return Done(lm, 0, ingredients.config.dpo.epochs * tokens, f"{len(pairs):,} pairs")
 

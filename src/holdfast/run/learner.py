@@ -1,0 +1,167 @@
+"""The policy's side of the loop: one step of it, and the mean of the last rounds' policies.
+
+prompts -> policy -> responses -> ensemble - beta * KL -> credit -> update -> ledger, controller, signals, metrics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.algorithms.finite import all_finite
+from holdfast.config import Config
+from holdfast.control.kl import KLController
+from holdfast.control.ledger import KLLedger
+from holdfast.control.plateau import Plateau
+from holdfast.control.policy_mean import PolicyMean
+from holdfast.control.schedule import Annealing, LearningRate
+from holdfast.errors import HoldfastError
+from holdfast.guard.host import view_of
+from holdfast.models.policy import Policy
+from holdfast.models.prompt import Prompt
+from holdfast.models.sharding import put_state, whole_state
+from holdfast.probes.prober import Prober
+from holdfast.randomness import Cursor, Streams, generator
+from holdfast.reward.refresher import Refresher
+from holdfast.reward.source import RewardSource, Scored
+from holdfast.run.answers import Answers
+from holdfast.run.host import LoopHost
+from holdfast.run.journal import Journal
+from holdfast.run.metrics import step_metrics
+from holdfast.run.observer import Audience
+from holdfast.run.probes import own_answers, probe_step
+from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
+
+# Steps in a row that are not numbers: one may be an odd batch, five are a policy that has come apart.
+MOST_SKIPPED = 5
+
+
+@dataclass
+class Learner:
+    """The policy, what it learns from, and what steers and watches its steps. Without a guard there is no `host`."""
+
+    config: Config
+    prompts: Sequence[Prompt]
+    prompt_ids: Sequence[list[int]]
+    cursor: Cursor
+    streams: Streams
+    policy: Policy
+    reference: Policy
+    answers: Answers
+    optimiser: PolicyOptimiser
+    reward: RewardSource
+    refresher: Refresher
+    controller: KLController
+    ledger: KLLedger
+    learning_rate: LearningRate
+    annealing: Annealing
+    plateau: Plateau
+    mean: PolicyMean
+    host: LoopHost | None
+    journal: Journal
+    audience: Audience
+    prober: Prober | None
+
+    def begin_probes(self) -> None:
+        """Probe the policy as it is before the first step."""
+        if self.prober is not None:
+            answering = own_answers(self.config, self.answers.codec, self.answers.sampling, self.prober.stage)
+            self.prober.begin(self.policy, answering)
+
+    def step(self) -> None:
+        """One PPO batch: sample, score, assign credit, update, account."""
+        at, timed = self.journal.position, self.journal.timed
+        rows = [i for i in self.cursor.take(self.config.ppo.batch) for _ in range(self.config.ppo.samples_per_prompt)]
+        with timed("sample"):
+            rollout = self.answers.sample(self.policy, [self.prompt_ids[i] for i in rows], self.streams["rollout"])
+        with timed("score"):
+            batches = self.optimiser.batches(rollout)
+            reference_BT = response_values(self.reference, rollout, batches, self.config.rollout.temperature)
+            values_BT = self.optimiser.values(rollout, batches)
+            scored = self.reward.reward(rollout, self.streams["shaping"])
+        at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
+        beta, lr = self.controller.beta, self.learning_rate.rate * self.annealing.at(at.step - 1)
+        try:
+            if not all_finite([scored.members_KB]):
+                raise NonFiniteStep("a reward member's scores are not all numbers")
+            experience = self.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
+            with timed("update"):
+                learned, kl_step = self.optimiser.learn(experience, batches, beta, lr, self.streams["minibatches"])
+        except NonFiniteStep as reason:
+            self.skip_step(str(reason))
+            return
+        at.skipped_in_a_row = 0
+        kl = float(experience.kl_B.mean())
+        self.ledger.record(at.step, at.round, kl_step, kl)
+        self.controller.update(kl, len(rows), self.reward.ensemble.labels)
+        self.pace(float(scored.scores_B.mean()))
+        with timed("guard"):
+            readings = self.see(experience, scored, {**learned, "objective/kl_step": kl_step})
+        held = {"objective/kl_step": kl_step, "control/beta": beta, "control/lr": lr}
+        self.report_step(experience, scored, {**held, **learned, **readings})
+        if self.prober is not None and self.prober.due(at.step):
+            probe_step(self.prober, self.policy, experience, batches, self.config.rollout.temperature, at)
+        self.audience.after_step(at.step, at.round, [self.prompts[i] for i in rows], self.answers.texts(rollout))
+
+    def see(self, experience: Experience, scored: Scored, learned: Mapping[str, float]) -> dict[str, float]:
+        """Let the guard's signals read a step; what they read, by the names of metrics."""
+        if self.host is None:
+            return {}
+        view = view_of(experience.rollout, scored, experience.reference_logprobs_BT, learned)
+        return self.host.review.guard.see(view)
+
+    def pace(self, score: float) -> None:
+        """Advance the learning rate, and lower it when the policy has settled."""
+        self.learning_rate.advance()
+        self.plateau.add(score)
+        if self.plateau.settled:
+            self.learning_rate.settle()
+            # Kept for the next round's refresh: the plateau test itself starts afresh below.
+            self.refresher.settled = True
+            self.journal.event("lr_decayed", lr=self.learning_rate.rate)
+            self.plateau.reset()
+
+    def skip_step(self, reason: str) -> None:
+        """Count a step that met a value that is not a number; too many in a row take the run back, or end it."""
+        at = self.journal.position
+        at.skipped, at.skipped_in_a_row = at.skipped + 1, at.skipped_in_a_row + 1
+        self.journal.event("step_skipped", reason=reason)
+        self.journal.metrics({"steps/skipped": at.skipped})
+        self.journal.progress.advance()
+        if at.skipped_in_a_row >= MOST_SKIPPED:
+            reason = f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason})"
+            if self.host is None or not self.host.review.recover(self.host, reason):
+                raise HoldfastError(f"{reason}; lower ppo.lr and resume from the last checkpoint.")
+            at.skipped_in_a_row = 0
+
+    def report_step(self, experience: Experience, scored: Scored, values: Mapping[str, float]) -> None:
+        """One row of metrics, one of timings, one move of the progress bar."""
+        at, ledger, target = self.journal.position, self.ledger, self.controller.target
+        row = {
+            **step_metrics(experience, scored),
+            "objective/kl_round": ledger.round_total(at.round),
+            "objective/kl_cumulative": ledger.spent,
+            **({} if target is None else {"control/kl_target": target}),
+            **values,
+            "steps/skipped": float(at.skipped),
+        }
+        self.journal.metrics(row)
+        shown = {"score": "objective/scores", "kl": "objective/kl", "beta": "control/beta"}
+        figures = {name: row[metric] for name, metric in shown.items()}
+        self.journal.end_step(round=at.round, **figures, length=row["response/length_mean"])
+
+    def take_mean(self) -> None:
+        """End with the mean of the last rounds' policies: put it in the policy's place, and say what it is like."""
+        policies = self.mean.policies + 1
+        put_state(self.policy, self.mean.mean_with(whole_state(self.policy)))
+        self.mean.restore({})  # it is in the policy now
+        rng = generator(self.config.run.seed, "mean of policies")
+        rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()
+        rollout = self.answers.sample(self.policy, [self.prompt_ids[i] for i in rows], rng)
+        batches, temperature = self.optimiser.batches(rollout), self.config.rollout.temperature
+        reference_BT = response_values(self.reference, rollout, batches, temperature)
+        kl_B = ((rollout.logprobs_BT - reference_BT) * rollout.mask_BT).sum(1)
+        score, length = float(self.reward.reward(rollout, rng).scores_B.mean()), sum(rollout.lengths) / len(rows)
+        self.journal.event("averaged", policies=policies, kl=float(kl_B.mean()), score=score, length=length)
