@@ -101,8 +101,10 @@ trainer.train()
 TRL_JOB = {
     "run": "runs/run", "output": "out", "algorithm": "grpo", "guarded": True, "steps": 24, "every": 8, "onset": 8,
     "flaw": "verbosity", "weight": 2.0, "answers": 64, "group": 8, "new_tokens": 48, "beta": 0.05, "lr": 1e-3,
-    "beta_factor": 3.0, "pairs": 16, "suspicious_pairs": 48, "cut": 0, "resume": "",
+    "beta_factor": 3.0, "pairs": 16, "suspicious_pairs": 48, "more_pairs": 48, "cut": 0, "resume": "",
 }  # fmt: skip
+
+TRL_DRIVERS = ("benchmarks/trl/drivers/guard.py", "src/holdfast/bench/drivers/trl_guard.py")
 
 
 class SaidError(Exception):
@@ -121,9 +123,10 @@ class Checkout:
 
     def start(self, *words: str, code: int = 0, python: str = sys.executable) -> str:
         """The interpreter with these words, on the source of this checkout; returns what it printed."""
-        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(self.root / "src")}
+        path = os.pathsep.join([str(self.root / "src"), str(self.root)])
+        variables = os.environ | ENVIRONMENT | {"PYTHONPATH": path}
         done = subprocess.run(
-            [python, *words], cwd=self.place, env=environment, capture_output=True, text=True, check=False
+            [python, *words], cwd=self.place, env=variables, capture_output=True, text=True, check=False
         )
         if done.returncode != code:
             said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()] or ["it said nothing"]
@@ -201,7 +204,7 @@ def trl(checkout: Checkout) -> Runs:
 def real_trl(checkout: Checkout) -> Runs:
     """The guard as a callback of TRL's own GRPO, by the checkout's own driver."""
     run = checkout.run("run", {"run.rounds": "1", "run.threads": "1"})
-    driver = next((checkout.root / "src").rglob("drivers/trl_guard.py"))
+    driver = next(path for pattern in TRL_DRIVERS for path in checkout.root.glob(pattern))
     checkout.start(str(driver), json.dumps(TRL_JOB | {"seed": checkout.seed}), python=checkout.trl_python)
     return {"run": run, "trainer": checkout.place / "out"}
 
