@@ -174,7 +174,7 @@ def rollback(checkout: Checkout) -> Runs:
     document = json.loads(next(checkout.place.glob("lab-efficacy*.json")).read_text())
     result = checkout.place / "result" / "result.jsonl"
     result.parent.mkdir()
-    result.write_text(json.dumps(document["trials"]) + "\n" + json.dumps(document["result"]) + "\n")
+    result.write_text(json.dumps(document["trials"]) + "\n" + json.dumps(rounded(document["result"])) + "\n")
     return {arm: file.parent for arm, file in zip((*ARMS, "result"), (*ended, result), strict=True)}
 
 
@@ -279,6 +279,15 @@ def tensors_of(path: Path) -> Iterator[tuple[str, str]]:
         if name != "__metadata__":
             low, high = (begin + offset for offset in about["data_offsets"])
             yield name, f"{about['dtype']} {about['shape']} {hashlib.sha256(data[low:high]).hexdigest()}"
+
+
+def rounded(value: Any) -> Any:
+    """Figures to six digits: intervals may be computed otherwise, from trials that are compared bit by bit."""
+    if isinstance(value, dict):
+        return {name: rounded(of) for name, of in value.items()}
+    if isinstance(value, list):
+        return [rounded(of) for of in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def without_clock(value: Any) -> Any:
