@@ -18,6 +18,7 @@ from processes import Point
 import small_run
 import unhurried
 from holdfast.config import config_toml, load_config
+from holdfast.track.sinks import read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +69,19 @@ def test_two_processes_give_the_metrics_of_one(strategy: str, alone: list[dict[s
     run = tmp_path / small_run.NAME
     assert furthest(alone, rows_of(run)) < (TOLERANCE, "")
     assert json.loads((run / "manifest.json").read_text())["processes"] == 2
+
+
+def test_what_process_0_probes_alone_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+    """Passes of one process must not change which layers the next backward pass asks all processes for."""
+    # One layer would have none before it to ask for.
+    changes = {**TEN_STEPS, "policy__layers": "3", "probes__every": "2"}
+    alone = rows_of(small_run.run(tmp_path / "alone", **changes))
+    several = {**changes, "processes__strategy": "fsdp2", "processes__timeout_minutes": "0.5"}
+    first, second = processes.several(small_run.run_arguments(tmp_path, **several), tmp_path / "said")
+    assert (first.code, second.code) == (0, 0), first
+    run = tmp_path / small_run.NAME
+    assert furthest(alone, rows_of(run)) < (TOLERANCE, "")
+    assert {row["stage"] for row in read_rows(run / "probes.jsonl")} == {"sft", "ppo"}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -45,9 +45,13 @@ def shard(model: Model) -> Model:
 
     _teach_fsdp()
     mesh = _mesh(next(model.parameters()).device.type)
-    for layer in _layers(model):
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    groups: list[Any] = [*_layers(model), model]
+    for group in groups:
+        fully_shard(group, mesh=mesh)
+    # Which layer a backward pass gathers next is fixed here. By default it follows from the passes forward so far, and
+    # those that process 0 makes alone would have it ask for a layer that the others do not give: all wait for ever.
+    for group, before in zip(groups, [groups[0], *groups], strict=False):
+        group.set_modules_to_backward_prefetch([before])
     # Otherwise the first layer that is called by itself would take itself for the root.
     model._get_fsdp_state()._lazy_init()  # type: ignore[operator]
     return model
