@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from holdfast.models.batches import take_rows
@@ -98,6 +99,10 @@ class StandIn:
         except (OSError, ValueError) as error:
             return 500, {"error": {"message": str(error)}}
         self.loaded.append(path)
+        if "lm_head.weight" not in load_file(f"{path}/model.safetensors"):
+            # As vLLM does with tied embeddings: they are reloaded, and the head stays as it was.
+            head = self.policy.lm.get_output_embeddings().weight.detach().clone()
+            fresh.lm.get_output_embeddings().weight = torch.nn.Parameter(head)
         # Until the prefix cache is reset, prompts would be read with the weights before.
         self.fresh = None if self.deaf else fresh
         return 200, {"results": [None]}

@@ -41,8 +41,8 @@ def url(stand_in: StandIn) -> Iterator[str]:
         yield address
 
 
-def save(directory: Path, lm: Any) -> None:
-    lm.save_pretrained(directory)
+def save(directory: Path, lm: Any, state: dict[str, torch.Tensor]) -> None:
+    lm.save_pretrained(directory, state_dict=state)
 
 
 def sampler(url: str, weights: Path, sampling: Sampling = SAMPLING, **settings: Any) -> ServedSampler:
@@ -105,6 +105,20 @@ def test_weights_follow_the_policy_and_are_sent_once(url: str, stand_in: StandIn
     assert [p.name for p in tmp_path.iterdir()] == [weights_version(policy)]
 
 
+def test_a_tied_head_follows_the_embeddings(tmp_path: Path) -> None:
+    """A server holds a head of its own, and takes into it only what is called one."""
+    assert gpt2().config.tie_word_embeddings
+    policy = make(gpt2())
+    with serving(StandIn(make(gpt2(), seed=1))) as url:
+        served = sampler(url, tmp_path)
+        for _ in range(2):
+            rollout = served.sample(policy, PROMPTS, rng())
+            assert rollout.server_gap is not None
+            assert rollout.server_gap < 1e-5
+            with torch.no_grad():
+                policy.lm.get_input_embeddings().weight.mul_(1.01)
+
+
 def test_a_server_that_was_restarted_gets_its_weights_again(url: str, stand_in: StandIn, tmp_path: Path) -> None:
     policy, served = make(), sampler(url, tmp_path)
     served.sample(policy, PROMPTS, rng())
@@ -157,7 +171,7 @@ def test_what_cannot_be_trusted_is_refused(
 
 def test_weights_that_do_not_fit_are_refused(url: str, tmp_path: Path) -> None:
     served = ServedSampler(
-        VLLMConfig(url=url), SAMPLING, EOS, PAD, 64, tmp_path, lambda directory, lm: directory.mkdir()
+        VLLMConfig(url=url), SAMPLING, EOS, PAD, 64, tmp_path, lambda directory, lm, state: directory.mkdir()
     )
     with pytest.raises(HoldfastError, match=r"could not load the weights in .*\(it answered 500: .* the same shape\.$"):
         served.sample(make(), PROMPTS, rng())

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -61,11 +62,11 @@ def load_codec(directory: Path) -> Codec:
         raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {first_line(error)}") from error
 
 
-def save_model(directory: Path, lm: Any, codec: Codec) -> None:
-    """A directory that `AutoModelForCausalLM.from_pretrained` loads, tokenizer included."""
+def save_model(directory: Path, lm: Any, codec: Codec, state: dict[str, Tensor] | None = None) -> None:
+    """A directory that `AutoModelForCausalLM.from_pretrained` loads, tokenizer included; `state` if not as it is."""
 
     def write(temporary: Path) -> None:
-        lm.save_pretrained(temporary, safe_serialization=True)
+        lm.save_pretrained(temporary, state_dict=state)
         codec.tokenizer.save_pretrained(temporary)
 
     write_model_directory(directory, write)

@@ -38,7 +38,7 @@ TOLERANCE = 0.1
 
 
 class ServedSampler:
-    """Answers of the policy, drawn by a server; `save` writes a model to a directory, whole or not at all."""
+    """Answers of the policy, drawn by a server; `save` writes a model and its weights, whole or not at all."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ServedSampler:
         pad_id: int,
         max_tokens: int,
         weights: Path,
-        save: Callable[[Path, Any], None],
+        save: Callable[[Path, Any, dict[str, Tensor]], None],
     ) -> None:
         self._config, self._sampling = config, sampling
         self._eos_id, self._pad_id, self._max_tokens = eos_id, pad_id, max_tokens
@@ -96,7 +96,7 @@ class ServedSampler:
         # A directory of its own for each version: servers have been seen to keep what they read from a path before.
         directory = self._weights / version
         if not directory.is_dir():
-            self._save(directory, policy.lm)
+            self._save(directory, policy.lm, untied_state(policy.lm))
         there = f"{self._config.weights_there.rstrip('/')}/{version}" if self._config.weights_there else ""
         self._says_version = self._server.load(there or str(directory.absolute()), version)
         self._loaded = version
@@ -153,6 +153,16 @@ class ServedSampler:
 
 
 PREFIX = "weights-"
+
+
+def untied_state(lm: Any) -> dict[str, Tensor]:
+    """All weights, a tied one under each of its names: a server keeps its old head where only embeddings are sent."""
+    state: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in lm.state_dict().items():
+        state[name] = tensor.clone() if tensor.data_ptr() in places else tensor
+        places.add(tensor.data_ptr())
+    return state
 
 
 def weights_version(policy: Policy) -> str:

@@ -201,7 +201,7 @@ def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSam
     weights = Path(config.vllm.weights) if config.vllm.weights else run.path / "served"
     return ServedSampler(
         config.vllm, sampling_of(config), codec.eos_id, codec.pad_id, config.policy.micro_batch_tokens, weights,
-        save=lambda directory, lm: save_model(directory, lm, codec),
+        save=lambda directory, lm, state: save_model(directory, lm, codec, state),
     )  # fmt: skip
 
 
