@@ -100,13 +100,12 @@ class LoopHost:
 
     def keep_good(self) -> Good:
         """The checkpoint itself is written by the commit that ends the round."""
-        return self.make_anchor(Good(f"round-{self.round:04d}", self.round, self.journal.position.step))
+        self.make_anchor()
+        return Good(f"round-{self.round:04d}", self.round, self.journal.position.step)
 
-    def make_anchor(self, good: Good) -> Good:
-        """The present policy is the last good one from now on."""
+    def make_anchor(self) -> None:
+        """The present policy is the anchor from now on."""
         put_state(self.anchor, whole_state(self.policy))
-        self.review.good = good
-        return good
 
     def roll_back(self, good: Good) -> dict[str, Any]:
         undone = self.state.roll_back(good.name)

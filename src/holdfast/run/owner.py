@@ -146,7 +146,8 @@ class Owner:
             host.review.guard.after_rollback()
             host.learn_known()
             if leaves_good:
-                host.make_anchor(then)
+                host.make_anchor()
+                host.review.good = then
         why = f"{request.asked_by} asked for it" + (f": {request.reason}" if request.reason else "")
         self.journal.event(
             "rollback", to=name, step_from=self.journal.position.step, step_to=then.step, kl_undone=undone,
