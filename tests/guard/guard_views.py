@@ -27,7 +27,6 @@ def view(
     scores_KB: Tensor | None = None,
     features_BD: Tensor | None = None,
     learned: Mapping[str, float] = LEARNED,
-    probe_B: Tensor | None = None,
 ) -> StepView:
     """A batch whose tokens all have the same log-probs; what lies outside the mask is not a number."""
     count, longest = len(responses), max([len(r) for r in responses], default=0)
@@ -44,7 +43,6 @@ def view(
         scores_KB=torch.zeros(3, count) if scores_KB is None else scores_KB,
         features_BD=torch.zeros(count, 2) if features_BD is None else features_BD,
         learned=learned,
-        probe_B=probe_B,
     )
 
 

@@ -21,7 +21,7 @@ from holdfast.guard.view import Known, StepView
 
 EXPECTED = {
     "clip_fraction", "compression", "ensemble_spread", "ensemble_spread_growth", "entropy", "explained_variance",
-    "feature_distance", "feature_shift", "halves", "kl_acceleration", "kl_per_answer", "kl_per_token", "kl_step",
+    "feature_distance", "feature_shift", "kl_acceleration", "kl_per_answer", "kl_per_token", "kl_step",
     "length", "ppo_ratio", "prompt_copying", "rare_tokens", "repeated_spans", "repeated_trigrams", "self_perplexity",
     "similarity", "unfinished", "unlabelled_tokens", "value_error",
 }  # fmt: skip
@@ -173,9 +173,6 @@ def test_disagreement() -> None:
     scores_KB = torch.tensor([[1.0, 0.0], [3.0, 0.0]])
     assert read("ensemble_spread", view([[1], [2]], scores_KB=scores_KB)) == pytest.approx(0.5)
     assert read("ensemble_spread", view([[1], [2]], scores_KB=scores_KB[:1])) is None
-    probe_B = torch.tensor([1.0, -1.0])
-    assert read("halves", view([[1], [2]], scores_KB=scores_KB, probe_B=probe_B)) == pytest.approx(1.0)
-    assert read("halves", view([[1], [2]], scores_KB=scores_KB)) is None
 
 
 def test_distance_from_labelled_answers() -> None:

@@ -144,7 +144,7 @@ def test_versions_that_are_not_there(tmp_path: Path) -> None:
         store.load_into(_another(), 9)
 
 
-# --- features, opinions, flaws, probe ---------------------------------------------------------------------------
+# --- features, opinions, flaws ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -161,7 +161,7 @@ def test_judging_gives_scores_and_features_in_one_pass(fast: bool, monkeypatch: 
         return hidden(self, batch)
 
     monkeypatch.setattr(RewardModel, "hidden", counted)
-    judged_KB, seen_BD, _ = ensemble.judge(PROMPTS, RESPONSES)
+    judged_KB, seen_BD = ensemble.judge(PROMPTS, RESPONSES)
     assert len(passes) == 2 * len(PROMPTS)
     assert torch.equal(judged_KB, scores_KB)
     assert torch.equal(seen_BD, features_BD)
@@ -253,28 +253,3 @@ def test_a_refused_version_is_kept_but_never_the_newest(tmp_path: Path) -> None:
     assert (loaded.version, loaded.round) == (2, 2)
     store.load_into(loaded, 3)
     assert (loaded.version, loaded.round) == (3, 3)
-
-
-def test_a_probe_is_scored_beside_the_members_and_is_no_part_of_the_reward(tmp_path: Path) -> None:
-    four, ensemble = toy_ensemble(4), toy_ensemble(3)
-    ensemble.probe = four.members[3]
-    for some in (four, ensemble):
-        some.standardise(PROMPTS, RESPONSES)
-    expected_KB = four.scores(PROMPTS, RESPONSES)
-    judgement = ensemble.judge(PROMPTS, RESPONSES)
-    torch.testing.assert_close(judgement.scores_KB, expected_KB[:3])
-    assert judgement.probe_B is not None
-    torch.testing.assert_close(judgement.probe_B, expected_KB[3])
-    torch.testing.assert_close(ensemble.scores(PROMPTS, RESPONSES), expected_KB[:3])
-    assert four.judge(PROMPTS, RESPONSES).probe_B is None
-    store = VersionStore(tmp_path / "rewards")
-    ensemble.version = 1
-    store.save(ensemble)
-    loaded = _another(3)
-    with pytest.raises(HoldfastError, match=r"has a probe; set reward\.halves"):
-        store.load_into(loaded, 1)
-    loaded.probe = _another(4).members[3]
-    store.load_into(loaded, 1)
-    again = loaded.judge(PROMPTS, RESPONSES)
-    assert again.probe_B is not None
-    assert torch.equal(again.probe_B, judgement.probe_B)

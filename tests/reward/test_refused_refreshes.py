@@ -133,8 +133,8 @@ def test_the_gate_only_hears_opinions_of_members_that_have_not_learnt_from_the_l
     asked: list[set[str]] = [set(), set()]
     labels_for, log_odds = training.labels_for, module.log_odds
 
-    def learning(k: int, ensemble: Ensemble, pairs: Sequence[Pair]) -> Sequence[Pair]:
-        share = labels_for(k, ensemble, pairs)
+    def learning(k: int, members: int, pairs: Sequence[Pair]) -> Sequence[Pair]:
+        share = labels_for(k, members, pairs)
         learnt[k] |= {p.key for p in share}
         return share
 

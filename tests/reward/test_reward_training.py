@@ -210,8 +210,7 @@ def test_pairs_carry_share_and_round(codec: Codec) -> None:
 
 
 def _learners(pairs: list[Pair], members: int) -> list[set[str]]:
-    ensemble = toy_ensemble(members)
-    return [{p.key for p in labels_for(k, ensemble, pairs)} for k in range(members)]
+    return [{p.key for p in labels_for(k, members, pairs)} for k in range(members)]
 
 
 def test_a_member_never_learns_from_its_own_fold() -> None:
@@ -235,20 +234,6 @@ def test_one_alone_learns_from_all() -> None:
     pairs = toy_pairs(30)
     assert _learners(pairs, 1) == [{p.key for p in pairs}]
     assert all(unseen_by(p.key, 1) is None for p in pairs)
-
-
-def test_a_probe_learns_from_the_labels_that_members_do_not_see() -> None:
-    ensemble, pairs = toy_ensemble(2), toy_pairs(120)
-    ensemble.probe = toy_ensemble(3).members[2]
-    *members, probe = [{p.key for p in labels_for(k, ensemble, pairs)} for k in range(3)]
-    seen = members[0] | members[1]
-    assert not seen & probe
-    assert seen | probe == {p.key for p in pairs}
-    before = ensemble.probe.head.weight.clone()
-    _fit(ensemble, pairs)
-    assert not torch.equal(ensemble.probe.head.weight, before)
-    with pytest.raises(HoldfastError, match=r"halves of the labels \(reward\.halves\)"):
-        labels_for(2, ensemble, [p for p in pairs if p.key in seen])
 
 
 def test_training_learns_to_take_a_planted_flaw_back() -> None:

@@ -20,7 +20,7 @@ class Told:
         return torch.tensor([[float(r[0]) for r in responses], [float(r[-1]) for r in responses]])
 
     def judge(self, prompts: list[list[int]], responses: list[list[int]]) -> Judgement:
-        return Judgement(self.scores(prompts, responses), torch.zeros(len(responses), 2), None)
+        return Judgement(self.scores(prompts, responses), torch.zeros(len(responses), 2))
 
 
 def _rollout(responses: list[list[int]], finished: list[bool]) -> Rollout:

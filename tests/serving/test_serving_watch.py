@@ -119,8 +119,8 @@ def test_the_signals_of_a_stream_need_no_policy(scorer, words):
     done = scorer.answer([[AnswerToScore(words[-i], " ".join(words[i : i + 9]))] for i in range(40)])
     view = StreamRows(done.prompts, done.responses, [done.judgement]).view()
     readable = {name for name in STREAM if SIGNALS[name].read and SIGNALS[name].read(view, scorer.known) is not None}
-    # `halves` is read where a run has a probe, and growth is derived from other readings.
-    assert readable == set(STREAM) - {"halves", "ensemble_spread_growth"}
+    # Growth is derived from other readings.
+    assert readable == set(STREAM) - {"ensemble_spread_growth"}
 
 
 def test_the_watch_of_a_service_is_told_over_http(rewarded_run, words):

@@ -64,7 +64,7 @@ def test_everything_in_the_loop_stands_on_one_base(run: Path) -> None:
         loop = assembly.loop
         assert loop.host is not None
         base = {p.data_ptr() for p in loop.learner.reference.parameters()}
-        models: list[Any] = [loop.learner.policy, loop.host.anchor, *loop.learner.reward.ensemble.models]
+        models: list[Any] = [loop.learner.policy, loop.host.anchor, *loop.learner.reward.ensemble.members]
         for model in models:
             assert {p.data_ptr() for p in model.parameters() if not p.requires_grad} <= base
             assert base.isdisjoint(p.data_ptr() for p in learning(model))

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.slow
 TEN_STEPS = {
     "run__rounds": "5",
     "policy__critic": "model",
-    "reward__halves": "true",
     "ppo__epoch_kl_stop": "0.02",
     "probes__every": "4",
 }

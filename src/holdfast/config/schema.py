@@ -140,9 +140,6 @@ class RewardConfig(Section):
     lr: float = setting(1e-3, "peak learning rate for version 1", gt=0)
     warmup_steps: int = setting(10, "updates until the peak", ge=0)
     batch: int = setting(16, "comparisons per update", ge=1)
-    halves: bool = setting(
-        False, "train one more model on half of the labels, which the members then do not see, to compare them with"
-    )
     label_smoothing: float = setting(0.1, "share of labels assumed wrong by the loss", ge=0, le=0.49)
     standardise_samples: int = setting(128, "reference answers on which members are standardised", ge=8)
     shaping: Literal["none", "sigmoid"] = setting(

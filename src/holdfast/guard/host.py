@@ -139,5 +139,4 @@ def view_of(
         scores_KB=scored.members_KB,
         features_BD=scored.features_BD,
         learned=learned,
-        probe_B=scored.probe_B,
     )

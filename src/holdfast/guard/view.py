@@ -22,8 +22,7 @@ class StepView:
     """One batch with what the loop has computed for it anyway; what several signals need is made once.
 
     `scores_KB` are standardised; `features_BD` is the hidden state that the first member's head reads; `learned` holds
-    the update's metrics and is empty for a batch of the reference; `probe_B` are scores of a reward model trained on
-    the other half of the labels, where there is one.
+    the update's metrics and is empty for a batch of the reference.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -35,7 +34,6 @@ class StepView:
     scores_KB: Tensor
     features_BD: Tensor
     learned: Mapping[str, float] = field(default_factory=dict)
-    probe_B: Tensor | None = None
 
     @property
     def of_reference(self) -> bool:

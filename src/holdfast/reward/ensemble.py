@@ -44,11 +44,10 @@ KEEP_ALL = 10**9
 
 
 class Judgement(NamedTuple):
-    """What one pass over a batch tells: the members' scores, the first member's hidden states, the probe's scores."""
+    """What one pass over a batch tells: the members' scores, and the first member's hidden states."""
 
     scores_KB: Tensor
     features_BD: Tensor
-    probe_B: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class Version:
 class Ensemble:
     """Members with their standardisation; `labels` and `watermark` say what the version was trained on.
 
-    `probe` is a model like the members that learns from labels they do not see, and is no part of the reward.
     `bonus` is a flaw planted in the reward, one number for each answer in units of raw score; `bonus_scale` times it
     is added to every raw score. `round` is the round in which the version was made.
     """
@@ -82,19 +80,13 @@ class Ensemble:
     means: tuple[float, ...] = ()
     sds: tuple[float, ...] = ()
     round: int = 0
-    probe: RewardModel | None = None
     bonus: Bonus | None = None
     bonus_scale: float = 0.0
-
-    @property
-    def models(self) -> list[RewardModel]:
-        """The members, and the probe after them where there is one; `means` and `sds` follow this order."""
-        return [*self.members, self.probe] if self.probe is not None else self.members
 
     def raw_scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
         """scores_KB of the members before standardising; differences are Bradley-Terry log-odds."""
         scores_KB, _ = self._score(prompts, responses)
-        return self._with_bonus(scores_KB[: len(self.members)], prompts, responses)
+        return self._with_bonus(scores_KB, prompts, responses)
 
     def scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
         """scores_KB with the reference's answers at mean 0 and standard deviation 1, for each member."""
@@ -106,11 +98,9 @@ class Ensemble:
         return features_BD
 
     def judge(self, prompts: Tokens, responses: Tokens) -> Judgement:
-        """Scores, features and the probe's scores from one pass of each model."""
+        """Scores and features from one pass of each member."""
         raw_KB, features_BD = self._score(prompts, responses, with_features=True)
-        scores_KB = self._standardised(self._with_bonus(raw_KB, prompts, responses))
-        probe_B = scores_KB[-1] if self.probe is not None else None
-        return Judgement(scores_KB[: len(self.members)], features_BD, probe_B)
+        return Judgement(self._standardised(self._with_bonus(raw_KB, prompts, responses)), features_BD)
 
     def opinions(self, prompts: Tokens, responses: Tokens, asked: Sequence[int]) -> Tensor:
         """raw_B: the raw score of each answer by the one member who is asked about it."""
@@ -150,7 +140,7 @@ class Ensemble:
         return self.bonus_scale * self.bonus(prompts, responses)
 
     def standardise(self, prompts: Tokens, responses: Tokens) -> None:
-        """Set every model's zero and unit on these (the reference's) answers, so that beta keeps its meaning.
+        """Set every member's zero and unit on these (the reference's) answers, so that beta keeps its meaning.
 
         A planted flaw is left out: its onset must not change the units.
         """
@@ -167,12 +157,12 @@ class Ensemble:
 
     def keep(self) -> Version:
         """A copy of the present version, to come back to."""
-        weights = tuple({name: t.clone() for name, t in whole_state(model).items()} for model in self.models)
+        weights = tuple({name: t.clone() for name, t in whole_state(model).items()} for model in self.members)
         return Version(weights, self.version, self.round, self.labels, self.watermark, self.means, self.sds)
 
     def take(self, version: Version) -> None:
         """Become a version that was kept."""
-        for model, weights in zip(self.models, version.weights, strict=True):
+        for model, weights in zip(self.members, version.weights, strict=True):
             put_state(model, weights)
         self.version, self.round, self.labels = version.number, version.round, version.labels
         self.watermark, self.means, self.sds = version.watermark, version.means, version.sds
@@ -180,8 +170,8 @@ class Ensemble:
     def _score(
         self, prompts: Tokens, responses: Tokens, models: list[RewardModel] | None = None, with_features: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """What the models (all) say of each answer, and what the head of the first of them reads, if asked for."""
-        models = self.models if models is None else models
+        """What the models (all members) say of each answer, and what the first one's head reads, if asked for."""
+        models = self.members if models is None else models
         needed = {"prompts": list(prompts), "responses": list(responses), "with_features": with_features}
         with PROCESSES.joint("score", models, **needed):
             return self.score_with(models, prompts, responses, with_features)
@@ -219,8 +209,7 @@ class Ensemble:
         return scores_KB if added_B is None else scores_KB + added_B.to(scores_KB)
 
     def _standardised(self, raw_KB: Tensor) -> Tensor:
-        count = len(raw_KB)
-        return (raw_KB - torch.tensor(self.means[:count])[:, None]) / torch.tensor(self.sds[:count])[:, None]
+        return (raw_KB - torch.tensor(self.means)[:, None]) / torch.tensor(self.sds)[:, None]
 
 
 def score_differences(score: Callable[[Tokens, Tokens], Tensor], pairs: Sequence[Pair]) -> Tensor:
@@ -238,8 +227,6 @@ class VersionStore:
     def save(self, ensemble: Ensemble, refused: bool = False) -> None:
         """Store the version; one that the gate has `refused` is there to be looked at, and is never the newest."""
         tensors = {f"member-{k}": whole_state(m) for k, m in enumerate(ensemble.members)}
-        if ensemble.probe is not None:
-            tensors["probe"] = whole_state(ensemble.probe)
         document: dict[str, JSON] = {
             "version": ensemble.version,
             "members": len(ensemble.members),
@@ -315,13 +302,12 @@ class VersionStore:
         return int(document["ensemble"]["version"]), int(at["round"]) + bool(at["step_in_round"])
 
     def built_with(self, version: int, config: Config) -> Config:
-        """The settings with those parts that a version was built with: members, pooling, probe, adapters."""
+        """The settings with those parts that a version was built with: members, pooling, adapters."""
         document = self.document(version)
         if not document:
             return config  # loading it says that it is not there
         lora = {f"lora_{name}": value for name, value in document["lora"].items()}
-        halves = (self._store.directory / version_name(version) / "probe.safetensors").is_file()
-        reward = replace(config.reward, members=document["members"], pooling=document["pooling"], halves=halves)
+        reward = replace(config.reward, members=document["members"], pooling=document["pooling"])
         return replace(config, reward=reward, policy=replace(config.policy, **lora))
 
     def load_in_use_into(self, ensemble: Ensemble) -> None:
@@ -345,13 +331,9 @@ class VersionStore:
                 f"Reward version {version} was not trained on these frozen weights; take the policy and the "
                 "policy.lora_rank that it was trained with, or train one with `holdfast reward`."
             )
-        if ("probe" in snapshot.tensors) != (ensemble.probe is not None):
-            has = "has" if ensemble.probe is None else "lacks"
-            raise HoldfastError(f"Reward version {version} {has} a probe; set reward.halves as it was trained with.")
-        stems = [f"member-{k}" for k in range(len(ensemble.members))] + ["probe"] * (ensemble.probe is not None)
-        for model, stem in zip(ensemble.models, stems, strict=True):
+        for k, member in enumerate(ensemble.members):
             try:
-                put_state(model, snapshot.tensors[stem])
+                put_state(member, snapshot.tensors[f"member-{k}"])
             except RuntimeError as error:
                 raise HoldfastError(
                     "The reward ensemble was trained on another model than this policy; "

@@ -26,11 +26,6 @@ def fold_of(comparison_id: str) -> int:
     return int(FOLDS * _place(f"fold {comparison_id}"))
 
 
-def half_of(comparison_id: str) -> bool:
-    """The half of all comparisons that one belongs to, for good: the members', or (True) the probe's."""
-    return _place(f"half {comparison_id}") < 0.5
-
-
 def _place(text: str) -> float:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 

@@ -25,7 +25,6 @@ class Scored:
     scores_B: Tensor
     rewards_B: Tensor
     features_BD: Tensor
-    probe_B: Tensor | None
     version: int
     labels: int
 
@@ -56,7 +55,7 @@ class RewardSource:
 
     def reward(self, rollout: Rollout, rng: torch.Generator) -> Scored:
         """The aggregate, bounded against a reference answer if so configured, less the penalty for not ending."""
-        members_KB, features_BD, probe_B = self.ensemble.judge(rollout.prompts, rollout.responses)
+        members_KB, features_BD = self.ensemble.judge(rollout.prompts, rollout.responses)
         scores_B = self._aggregate(members_KB)
         rewards_B = scores_B
         if self.config.shaping == "sigmoid":
@@ -65,9 +64,8 @@ class RewardSource:
         unfinished_B = 1.0 - torch.tensor(rollout.finished, dtype=torch.float32)
         penalty_B = self.config.unfinished_penalty * unfinished_B
         return Scored(
-            members_KB, scores_B, rewards_B - penalty_B, features_BD, probe_B, self.ensemble.version,
-            self.ensemble.labels,
-        )  # fmt: skip
+            members_KB, scores_B, rewards_B - penalty_B, features_BD, self.ensemble.version, self.ensemble.labels
+        )
 
     def _aggregate(self, members_KB: Tensor) -> Tensor:
         return aggregate(members_KB, self.config.aggregation)

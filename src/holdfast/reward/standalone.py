@@ -44,18 +44,17 @@ def build_ensemble(config: Config, lm: Any, codec: Codec, bonus: Bonus | None = 
 
     p, lora = config.policy, lora_of(config.policy)
 
-    def model(name: int | str) -> RewardModel:
-        seed = derive_seed(config.run.seed, "reward head", name)
-        trunk = adapted(lm.base_model, lora, derive_seed(config.run.seed, "reward adapters", name))
+    def member(k: int) -> RewardModel:
+        seed = derive_seed(config.run.seed, "reward head", k)
+        trunk = adapted(lm.base_model, lora, derive_seed(config.run.seed, "reward adapters", k))
         quiet = p.lora_rank > 0
         model = RewardModel(trunk, seed, p.fast, config.reward.pooling, p.gradient_checkpointing, quiet)
         return shard(model.to(config.run.device))
 
     return Ensemble(
-        [model(k) for k in range(config.reward.members)],
+        [member(k) for k in range(config.reward.members)],
         codec.pad_id,
         config.policy.micro_batch_tokens,
-        probe=model("probe") if config.reward.halves else None,
         bonus=bonus,
     )
 

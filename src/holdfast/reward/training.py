@@ -25,7 +25,7 @@ from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble
-from holdfast.reward.replay import FOLDS, fold_of, half_of
+from holdfast.reward.replay import FOLDS, fold_of
 from holdfast.track.progress import Progress
 
 
@@ -55,18 +55,15 @@ def fit_ensemble(
     rng: torch.Generator,
     progress: Progress,
 ) -> Fit:
-    """Fine-tune every member from where it stands, each in its own data order and on its own share of the labels.
-
-    Where there is a probe, it learns from one half of the labels and the members from the other.
-    """
+    """Fine-tune every member from where it stands, each in its own data order and on its own share of the labels."""
     if len(pairs) < 2:
         raise HoldfastError(
             f"A reward model needs at least 2 labelled comparisons to train on, and there are {len(pairs)}; label more."
         )
     # Each member draws from a generator of its own, so members can be fitted side by side and come out the same.
-    seeds = torch.randint(2**62, (len(ensemble.models),), generator=rng).tolist()
+    seeds = torch.randint(2**62, (len(ensemble.members),), generator=rng).tolist()
     needed = {"pairs": pairs, "settings": settings, "seeds": seeds, "bonus_scale": ensemble.bonus_scale}
-    with PROCESSES.joint("fit", ensemble.models, **needed):
+    with PROCESSES.joint("fit", ensemble.members, **needed):
         return fit_with(ensemble, pairs, settings, config, seeds, progress)
 
 
@@ -82,23 +79,22 @@ def fit_with(
 
     Members that are dealt out over the processes are fitted one by one, each batch shared out instead.
     """
-    shares = [labels_for(k, ensemble, pairs) for k in range(len(ensemble.models))]
+    shares = [labels_for(k, len(ensemble.members), pairs) for k in range(len(ensemble.members))]
     updates = [settings.epochs * -(-len(share) // config.batch) for share in shares]
 
     def fit(member: RewardModel, share: Sequence[Pair], seed: int) -> Fit:
         own = torch.Generator().manual_seed(seed)
         return _fit_member(ensemble, member, share, settings, config, own, progress)
 
-    jobs = [partial(fit, *of_member) for of_member in zip(ensemble.models, shares, seeds, strict=True)]
-    if PROCESSES.together and not is_sharded(ensemble.models[0]):
+    jobs = [partial(fit, *of_member) for of_member in zip(ensemble.members, shares, seeds, strict=True)]
+    if PROCESSES.together and not is_sharded(ensemble.members[0]):
         progress.begin("reward model", sum(PROCESSES.part(updates)))
-        fits = _dealt(ensemble.models, jobs)
+        fits = _dealt(ensemble.members, jobs)
     else:
         progress.begin("reward model", sum(updates))
         # As many as there are cores side by side; those left over one by one, with their batches shared out instead.
         even = len(jobs) - len(jobs) % CORES.free
         fits = [*CORES.share(jobs[:even]), *(job() for job in jobs[even:])]
-    fits = fits[: len(ensemble.members)]
     return Fit(
         loss=sum(f.loss for f in fits) / len(fits),
         accuracy=sum(f.accuracy for f in fits) / len(fits),
@@ -131,24 +127,15 @@ def _dealt(models: Sequence[RewardModel], jobs: Sequence[Callable[[], Fit]]) -> 
     return [Fit(loss, accuracy, int(updates)) for loss, accuracy, updates in outcomes.tolist()]
 
 
-def labels_for(k: int, ensemble: Ensemble, pairs: Sequence[Pair]) -> Sequence[Pair]:
-    """The labels that model k of an ensemble may learn from.
+def labels_for(k: int, members: int, pairs: Sequence[Pair]) -> Sequence[Pair]:
+    """The labels that member k may learn from.
 
     Each of several members has a fifth of its own that it never sees, in any version: members differ, and there each
     can be measured as on held-out labels.
     """
-    if ensemble.probe is not None:
-        # The probe comes last.
-        pairs = [p for p in pairs if half_of(p.key) == (k == len(ensemble.members))]
-    if k < len(ensemble.members) and len(ensemble.members) > 1:
-        kept = [p for p in pairs if fold_of(p.key) != k % FOLDS]
-        # Of a handful of labels the fold may leave next to nothing.
-        pairs = kept if len(kept) >= 2 else pairs
-    if len(pairs) < 2:
-        raise HoldfastError(
-            f"One of the two halves of the labels (reward.halves) has only {len(pairs)}; label more, or turn it off."
-        )
-    return pairs
+    kept = [p for p in pairs if members == 1 or fold_of(p.key) != k % FOLDS]
+    # Of a handful of labels the fold may leave next to nothing.
+    return kept if len(kept) >= 2 else pairs
 
 
 def unseen_by(key: str, members: int) -> int | None:

@@ -47,7 +47,7 @@ def build_models(ingredients: Ingredients, reference_lm: Any) -> Models:
     anchor = fresh_policy() if config.guard.mode != "off" else None
     members = {f"member-{k}": member for k, member in enumerate(ensemble.members)}
     PROCESSES.models.clear()
-    held = {"policy": policy, "critic": critic, "anchor": anchor, "probe": ensemble.probe, **members}
+    held = {"policy": policy, "critic": critic, "anchor": anchor, **members}
     PROCESSES.hold({**held, "reference": shard(reference)})
     return Models(policy, reference, critic, anchor, ensemble, optimiser_of(config, policy, critic, codec))
 

@@ -34,7 +34,7 @@ from holdfast.serving.scorer import Scorer
 
 # The signals that can be read from answers and ensemble alone. The others need the policy or its updates.
 STREAM = (
-    "compression", "ensemble_spread", "ensemble_spread_growth", "feature_distance", "feature_shift", "halves", "length",
+    "compression", "ensemble_spread", "ensemble_spread_growth", "feature_distance", "feature_shift", "length",
     "prompt_copying", "rare_tokens", "repeated_spans", "repeated_trigrams", "similarity", "unlabelled_tokens",
 )  # fmt: skip
 HISTORY = 200
@@ -63,8 +63,7 @@ class StreamRows:
         whole = _joined(self.judged)
         parts = []
         for rows in (slice(0, count), slice(count, None)):
-            probe_B = whole.probe_B[rows] if whole.probe_B is not None else None
-            judged = Judgement(whole.scores_KB[:, rows], whole.features_BD[rows], probe_B)
+            judged = Judgement(whole.scores_KB[:, rows], whole.features_BD[rows])
             parts.append(StreamRows(self.prompts[rows], self.responses[rows], [judged]))
         return parts[0], parts[1]
 
@@ -72,20 +71,14 @@ class StreamRows:
         """As the signals see it; of the policy there is nothing to see."""
         judged, nothing = _joined(self.judged), torch.zeros(len(self.responses), 0)
         return StepView(
-            self.prompts, self.responses, [], nothing, nothing, nothing, judged.scores_KB, judged.features_BD, {},
-            judged.probe_B,
-        )  # fmt: skip
+            self.prompts, self.responses, [], nothing, nothing, nothing, judged.scores_KB, judged.features_BD
+        )
 
 
 def _joined(judged: Sequence[Judgement]) -> Judgement:
     if len(judged) == 1:
         return judged[0]
-    probes = [j.probe_B for j in judged if j.probe_B is not None]
-    return Judgement(
-        torch.cat([j.scores_KB for j in judged], 1),
-        torch.cat([j.features_BD for j in judged]),
-        torch.cat(probes) if probes else None,
-    )
+    return Judgement(torch.cat([j.scores_KB for j in judged], 1), torch.cat([j.features_BD for j in judged]))
 
 
 @dataclass(eq=False)

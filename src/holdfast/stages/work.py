@@ -91,7 +91,7 @@ def work_reward(
         known = store.labelled(watermark=ensemble.watermark)
     config = ingredients.config.reward
     pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])
-    shares = [labels_for(k, ensemble, pairs) for k in range(len(ensemble.models))]
+    shares = [labels_for(k, len(ensemble.members), pairs) for k in range(len(ensemble.members))]
     tokens = config.epochs * sum(len(p.a) + len(p.b) for share in shares for p in share)
     right = "" if accuracy is None else f", right on {accuracy:.1%} of held-out labels"
     return Done(tokens_trained=tokens, note=f"{ensemble.labels:,} labels{right}")
