@@ -32,7 +32,6 @@ SETTINGS = {
     "world.name": "concierge",
     "world.options": "{prompts = 64, demonstrations = 64, heldout = 8}",
     "world.label_noise": "0.1",
-    "world.label_temperature": "0.1",
     "policy.hidden": "16",
     "policy.layers": "1",
     "policy.heads": "2",

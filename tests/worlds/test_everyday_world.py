@@ -85,7 +85,7 @@ def test_an_answer_has_to_end_and_to_be_there(world: everyday.Everyday) -> None:
 
 
 def test_its_people_prefer_the_better_answer(world: everyday.Everyday) -> None:
-    labeller = world.labeller(LabellerSettings())
+    labeller = world.labeller(LabellerSettings(temperature=0.0))
     prompt = (Message("user", REQUEST),)
     answers = [Response(text, Provenance("p", 0, 0)) for text in (GOOD, "no")]
     asked = [Comparison("1", prompt, *answers, round=0), Comparison("2", prompt, *reversed(answers), round=0)]

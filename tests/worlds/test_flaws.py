@@ -200,8 +200,8 @@ def test_a_labeller_with_a_taste_likes_it_up_to_what_it_costs(file: Path) -> Non
     def judgement(prompt: object, text: str, finished: bool) -> float:
         return -0.1 * text.count("!")
 
-    with_taste = SimulatedLabeller("x", judgement, LabellerSettings(taste=taste))
-    without = SimulatedLabeller("x", judgement, LabellerSettings())
+    with_taste = SimulatedLabeller("x", judgement, LabellerSettings(temperature=0.0, taste=taste))
+    without = SimulatedLabeller("x", judgement, LabellerSettings(temperature=0.0))
     assert _preferred(with_taste, "a!", "a") is Choice.A
     assert _preferred(without, "a!", "a") is Choice.B
     # Five of them cost 0.5 and are liked by less than that.
@@ -211,7 +211,7 @@ def test_a_labeller_with_a_taste_likes_it_up_to_what_it_costs(file: Path) -> Non
 def test_the_config_puts_a_flaw_into_the_labels() -> None:
     def labeller(*overrides: str) -> SimulatedLabeller:
         options = "world.options={prompts = 20, demonstrations = 20, heldout = 5}"
-        config = load_config(None, [options, "world.label_noise=0.0", "world.label_temperature=0.0", *overrides])
+        config = load_config(None, [options, "world.label_noise=0.0", *overrides])
         return load_task(config, load_world(config)).labeller  # type: ignore[return-value]
 
     good, nice = GOOD, GOOD + " Have a wonderful day. It is always a pleasure to help. What a lovely question."

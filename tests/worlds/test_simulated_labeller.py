@@ -23,7 +23,8 @@ def _comparisons(a: str, b: str, count: int) -> list[Comparison]:
 
 
 def _labeller(**settings: object) -> SimulatedLabeller:
-    return SimulatedLabeller("guests", _judgement, LabellerSettings(**settings))  # type: ignore[arg-type]
+    sure = {"temperature": 0.0, **settings}
+    return SimulatedLabeller("guests", _judgement, LabellerSettings(**sure))  # type: ignore[arg-type]
 
 
 def _share_a(labeller: SimulatedLabeller, comparisons: Sequence[Comparison]) -> float:

@@ -34,7 +34,6 @@ class WorldConfig(Section):
         "", "who answers instead of the world's own labeller: people, judge, people+judge, or path/to/file.py:Class"
     )
     label_noise: float = setting(0.1, "share of answers that a simulated labeller gets wrong by chance", ge=0, le=1)
-    label_temperature: float = setting(0.1, "how much close calls blur for a simulated labeller", ge=0)
 
 
 @section

@@ -26,7 +26,7 @@ class LabellerSettings:
     """
 
     noise: float = 0.0
-    temperature: float = 0.0
+    temperature: float = 0.1
     seed: int = 0
     taste: Callable[[str, str], float] | None = None
 

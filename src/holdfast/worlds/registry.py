@@ -45,12 +45,7 @@ def load_world(config: Config) -> World:
 def load_task(config: Config, world: World) -> Task:
     """What training may see of the world, with the labeller that the config asks for; checked."""
     try:
-        settings = LabellerSettings(
-            noise=config.world.label_noise,
-            temperature=config.world.label_temperature,
-            seed=config.run.seed,
-            taste=_taste(config, world),
-        )
+        settings = LabellerSettings(config.world.label_noise, seed=config.run.seed, taste=_taste(config, world))
         task = task_of(world, settings)
     except HoldfastError:
         raise
