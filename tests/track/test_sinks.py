@@ -136,16 +136,20 @@ def fake_module(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[FakeRun, di
     return run, settings
 
 
-def test_wandb_gets_rows_against_our_own_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("project", ["holdfast", "mine"])
+def test_wandb_gets_rows_against_our_own_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, project: str) -> None:
     run, settings = fake_module(monkeypatch, "wandb")
-    sink = WandbSink("project", "name", tmp_path, run_id="abc")
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    if project == "mine":
+        monkeypatch.setenv("WANDB_PROJECT", "mine")
+    sink = WandbSink("name", tmp_path)
     sink.log(7, 2, {"objective/kl": 1.0})
     sink.close()
     assert settings == {
-        "project": "project",
+        "project": project,
         "name": "name",
         "dir": str(tmp_path),
-        "id": "abc",
+        "id": "name",
         "resume": "allow",
     }
     assert run.calls == [
@@ -158,10 +162,10 @@ def test_wandb_gets_rows_against_our_own_step(monkeypatch: pytest.MonkeyPatch, t
 
 def test_trackio_gets_rows_with_the_step_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     run, settings = fake_module(monkeypatch, "trackio")
-    sink = TrackioSink("project", "name")
+    sink = TrackioSink("name")
     sink.log(7, 2, {"objective/kl": 1.0})
     sink.close()
-    assert settings == {"project": "project", "name": "name", "resume": "allow"}
+    assert settings == {"project": "holdfast", "name": "name", "resume": "allow"}
     assert run.calls == [("log", ({"round": 2, "objective/kl": 1.0},), {"step": 7}), ("finish", (), {})]
 
 
@@ -174,8 +178,8 @@ def test_a_tracker_that_is_not_installed_names_what_to_install(
     monkeypatch.setitem(sys.modules, name, absent)
     make = {
         "tensorboard": lambda: TensorBoardSink(tmp_path),
-        "wandb": lambda: WandbSink("p", "n", tmp_path),
-        "trackio": lambda: TrackioSink("p", "n"),
+        "wandb": lambda: WandbSink("n", tmp_path),
+        "trackio": lambda: TrackioSink("n"),
     }
     with pytest.raises(HoldfastError, match=rf"pip install 'holdfast-rl\[{extra}\]'"):
         make[extra]()

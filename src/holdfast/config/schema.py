@@ -370,5 +370,4 @@ class TrackConfig(Section):
     """What is written while the run goes on."""
 
     sinks: tuple[str, ...] = setting((), "more places for metrics: tensorboard, wandb, trackio")
-    project: str = setting("holdfast", "project name for wandb and trackio")
     samples: int = setting(12, "held-out prompts answered after every round for the report", ge=0)

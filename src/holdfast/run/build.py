@@ -103,7 +103,7 @@ def assemble(
     """
     config, task = ingredients.config, ingredients.task
     with ExitStack() as stack:
-        sinks: list[Sink] = open_sinks(config.track.sinks, run.path, config.track.project, run.name)
+        sinks: list[Sink] = open_sinks(config.track.sinks, run.path, run.name)
         tracker = Tracker(run.path, sinks)
         stack.callback(tracker.close)
         store = stack.enter_context(PreferenceStore.open(run.database_url(config)))

@@ -95,7 +95,7 @@ def assemble_dpo(
     """Prepare what is missing and build the run, restored to its newest checkpoint."""
     config, codec = ingredients.config, ingredients.codec
     with ExitStack() as stack:
-        tracker = Tracker(run.path, open_sinks(config.track.sinks, run.path, config.track.project, run.name))
+        tracker = Tracker(run.path, open_sinks(config.track.sinks, run.path, run.name))
         stack.callback(tracker.close)
         store = stack.enter_context(PreferenceStore.open(run.database_url(config)))
         checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)

@@ -17,6 +17,8 @@ from holdfast.errors import HoldfastError
 # First in a row, the rest by name: equal runs give equal bytes, and a person finds the step.
 _FIRST_KEYS = ("stage", "step", "round", "event", "time")
 
+PROJECT = "holdfast"
+
 
 class Sink(Protocol):
     """A tracker outside the run directory. It gets finite values only: a value that is not makes a gap."""
@@ -144,9 +146,10 @@ class TensorBoardSink:
 class WandbSink:
     """Rows for Weights & Biases against our own step, since its built-in one refuses a step done again."""
 
-    def __init__(self, project: str, name: str, directory: Path, run_id: str | None = None) -> None:
+    def __init__(self, name: str, directory: Path) -> None:
         wandb = _import("wandb", "wandb")
-        self._run = wandb.init(project=project, name=name, dir=str(directory), id=run_id, resume="allow")
+        project = os.environ.get("WANDB_PROJECT", PROJECT)
+        self._run = wandb.init(project=project, name=name, dir=str(directory), id=name, resume="allow")
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -160,9 +163,9 @@ class WandbSink:
 class TrackioSink:
     """Rows for Trackio; a run of the same name in the project is continued."""
 
-    def __init__(self, project: str, name: str) -> None:
+    def __init__(self, name: str) -> None:
         trackio = _import("trackio", "trackio")
-        self._run = trackio.init(project=project, name=name, resume="allow")
+        self._run = trackio.init(project=PROJECT, name=name, resume="allow")
 
     def log(self, step: int, round: int, values: Mapping[str, float]) -> None:
         # "step" is a reserved key there, so it goes in as the argument.
@@ -185,16 +188,16 @@ def _not_installed(name: str) -> HoldfastError:
     )
 
 
-def open_sinks(names: Sequence[str], directory: Path, project: str, run_name: str) -> list[Sink]:
+def open_sinks(names: Sequence[str], directory: Path, run_name: str) -> list[Sink]:
     """The sinks that the config names; metrics.jsonl is written in any case."""
     opened: list[Sink] = []
     for name in names:
         if name == "tensorboard":
             opened.append(TensorBoardSink(directory / "tensorboard"))
         elif name == "wandb":
-            opened.append(WandbSink(project, run_name, directory, run_id=run_name))
+            opened.append(WandbSink(run_name, directory))
         elif name == "trackio":
-            opened.append(TrackioSink(project, run_name))
+            opened.append(TrackioSink(run_name))
         else:
             raise HoldfastError(f"track.sinks names {name!r}; the sinks are tensorboard, wandb and trackio.")
     return opened
