@@ -65,7 +65,7 @@ def test_warnings_are_1_and_errors_2(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "c.jsonl", [{"prompt": "a", "chosen": "bb", "rejected": "c"}, {"prompt": "a"}])
-    assert main(["data", "check", "--json", str(path), "--max-answer", "1"]) == 2
+    assert main(["data", "check", "--json", str(path), "--answer-length", "0", "1"]) == 2
     told = json.loads(capsys.readouterr().out)
     assert (told["errors"], told["warnings"]) == (1, 1)
     assert [(p["line"], p["kind"]) for p in told["problems"]] == [(1, "too_long"), (2, "missing_column")]
@@ -82,7 +82,7 @@ def test_text_from_a_file_cannot_steer_the_terminal(tmp_path: Path, capsys: pyte
 
 def test_lengths_in_tokens(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "p.jsonl", [*GOOD, {"prompt": "word " * 50}])
-    assert main(["data", "check", str(path), "--tokenizer", str(model), "--max-prompt", "60", "--json"]) == 1
+    assert main(["data", "check", str(path), "--tokenizer", str(model), "--prompt-length", "0", "60", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["length_unit"] == "tokens"
     assert [(p["line"], p["kind"]) for p in told["problems"]] == [(41, "too_long")]
@@ -104,7 +104,7 @@ def test_a_conversation_that_the_template_refuses(
     ("arguments", "sentence"),
     [
         (["--tokenizer", "gone"], "no directory gone"),
-        (["--max-prompt", "-1"], "below 0"),
+        (["--prompt-length", "0", "-1"], "below 0"),
         (["--heldout-share", "0.9"], "from 0 to 0.5"),
     ],
 )
@@ -175,7 +175,7 @@ def test_limits_leave_out_what_is_beyond_them(tmp_path: Path, unit: str) -> None
     limit = length("question 0")
     expected = [text for text in TEXTS if length(text) <= limit]
     assert 5 <= len(expected) <= 20
-    found = gathered(tmp_path, data__length_unit=unit, data__max_prompt=str(limit))
+    found = gathered(tmp_path, data__length_unit=unit, data__prompt_length=f"[0, {limit}]")
     assert found.task.prompts == expected
     assert [d.prompt for d in found.task.demonstrations] == expected
     assert [item.comparison.prompt for item in found.imported] == expected
@@ -183,7 +183,7 @@ def test_limits_leave_out_what_is_beyond_them(tmp_path: Path, unit: str) -> None
 
 
 def test_limits_of_answers(tmp_path: Path) -> None:
-    found = gathered(tmp_path, data__max_answer="25", data__min_answer="3")
+    found = gathered(tmp_path, data__answer_length="[3, 25]")
     # "good answer to question 8" has 25 characters; a second figure, or "and more", is too much for the pair.
     assert [item.comparison.prompt for item in found.imported] == [f"question {n}" for n in (0, 2, 4, 6, 8)]
     # "answer to question 38" has 21, and "and more" makes it 30.
@@ -192,16 +192,16 @@ def test_limits_of_answers(tmp_path: Path) -> None:
 
 
 def test_limits_that_leave_nothing(tmp_path: Path) -> None:
-    config = load_config(None, own_data(tmp_path, data__min_prompt="100"))
+    config = load_config(None, own_data(tmp_path, data__prompt_length="[100, 0]"))
     with pytest.raises(HoldfastError, match=r"None of the \d+ prompts is within the limits, in characters"):
         gather(config, load_task(config, load_world(config)))
 
 
 def test_limits_without_data_of_one_s_own(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="are for your own data"):
-        load_world(load_config(None, ["data.max_prompt=10"]))
-    with pytest.raises(HoldfastError, match=r"data\.min_answer is 5 and data\.max_answer only 3"):
-        load_config(None, ["data.min_answer=5", "data.max_answer=3"])
+        load_world(load_config(None, ["data.prompt_length=[0, 10]"]))
+    with pytest.raises(HoldfastError, match=r"data\.answer_length is \[5, 3\]; write"):
+        load_config(None, ["data.answer_length=[5, 3]"])
 
 
 def test_a_run_on_one_s_own_data_says_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +213,7 @@ def test_a_run_on_one_s_own_data_says_what_it_left_out(tmp_path: Path, capsys: p
 
 
 def test_sft_imitates_only_what_is_within_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = own_data(tmp_path, data__max_answer="25", data__heldout_share="0.0", sft__batch="8")
+    given = own_data(tmp_path, data__answer_length="[0, 25]", data__heldout_share="0.0", sft__batch="8")
     words = [w for word in given for w in ("--set", word)]
     assert main(["sft", str(tmp_path / "out"), *words]) == 0
     told = capsys.readouterr().err

@@ -93,6 +93,8 @@ def test_overrides_of_options_join_the_file_s(tmp_path: Path) -> None:
         ("kl.controller=[1]", "kl.controller is .* one of fixed"),
         ("track.sinks=wandb", "track.sinks is 'wandb', but it has to be a list"),
         ("track.sinks=[1]", "track.sinks is 1, but it has to be a text"),
+        ("data.prompt_length=512", "data.prompt_length is 512, but it has to be a pair"),
+        ("data.prompt_length=[512]", "data.prompt_length is .*has to be a pair"),
         ("refresh.freeze=[1, 2]", "refresh.freeze is 1, but it has to be a list"),
         ("refresh.freeze=[[1, 2, 3]]", "refresh.freeze is .*has to be a list"),
         ("refresh.freeze=[[1.0, 2]]", "refresh.freeze is 1.0, but it has to be a whole number"),

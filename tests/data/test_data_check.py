@@ -131,9 +131,9 @@ CASES = [
     Case("not_json", ["[" * 100_000], "is not JSON"),
     Case("no_answer", [json.dumps({"chosen": [user("p"), assistant("x")], "rejected": [user("p")]})], "'rejected'", C),
     Case("too_long", ['{"prompt": "' + "x" * 41 + '"}'], "has 41 characters, and the limit is 40",
-         limits=Lengths(max_prompt=40)),
-    Case("too_short", ['{"prompt": "x"}'], "has 1 characters, and the limit is 3", limits=Lengths(min_prompt=3)),
-    Case("too_long", [pair(rejected="y" * 41)], "'rejected' has 41 characters", C, limits=Lengths(max_answer=40)),
+         limits=Lengths(prompt=(0, 40))),
+    Case("too_short", ['{"prompt": "x"}'], "has 1 characters, and the limit is 3", limits=Lengths(prompt=(3, 0))),
+    Case("too_long", [pair(rejected="y" * 41)], "'rejected' has 41 characters", C, limits=Lengths(answer=(0, 40))),
 ]  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def test_the_hash_is_the_same_on_every_machine() -> None:
 
 
 def test_limits_include_their_ends() -> None:
-    limits = Lengths("characters", 2, 4, 1, 3)
+    limits = Lengths("characters", (2, 4), (1, 3))
     assert [limits.wrong("prompt", n) for n in (1, 2, 4, 5)] == ["too_short", None, None, "too_long"]
     assert limits.fits(2, 1, 3)
     assert not limits.fits(2, 0)

@@ -22,11 +22,9 @@ hub:owner/name with /config, @revision and :split where needed.
 examples:
   holdfast data check prompts.jsonl labels.jsonl
   holdfast data check prompts.jsonl --heldout heldout.jsonl      no prompt may be in both
-  holdfast data check labels.parquet --tokenizer DIR --max-prompt 512 --max-answer 256
+  holdfast data check labels.parquet --tokenizer DIR --prompt-length 0 512 --answer-length 1 256
 
 exit code: 0 nothing found; 1 warnings only, a run takes the data; 2 errors, a run refuses it."""
-
-LIMITS = ("min_prompt", "max_prompt", "min_answer", "max_answer")
 
 
 def add(verbs: Any) -> None:
@@ -43,11 +41,11 @@ def add(verbs: Any) -> None:
     )
     check.add_argument("--heldout-share", type=float, default=0.1, metavar="X", help="data.heldout_share (0.1)")
     check.add_argument("--tokenizer", type=Path, metavar="DIR", help="count lengths in tokens of this tokenizer")
-    for name in LIMITS:
-        side, what = name.split("_")
-        least = "fewest" if side == "min" else "most"
-        text = f"{least} characters of {'a prompt' if what == 'prompt' else 'an answer'}, or tokens with --tokenizer"
-        check.add_argument(f"--{side}-{what}", type=int, default=0, metavar="N", help=text)
+    for name, what in (("prompt", "a prompt"), ("answer", "an answer")):
+        check.add_argument(
+            f"--{name}-length", type=int, nargs=2, default=(0, 0), metavar=("LEAST", "MOST"),
+            help=f"characters of {what}, or tokens with --tokenizer; 0 for no limit",
+        )  # fmt: skip
     check.add_argument("--limit", type=int, default=10, metavar="N", help="problems of each kind to print (10)")
     check.add_argument("--json", action="store_true", help="print problems and summary as JSON")
     check.set_defaults(work=work)
@@ -75,17 +73,17 @@ def limits_of(args: argparse.Namespace) -> tuple[Lengths, LengthMeasure]:
     from holdfast.data.splits import LengthMeasure, Lengths
     from holdfast.errors import HoldfastError
 
-    given = [getattr(args, name) for name in LIMITS]
-    if any(value < 0 for value in given) or args.limit < 0:
+    prompt, answer = tuple(args.prompt_length), tuple(args.answer_length)
+    if min(*prompt, *answer, args.limit) < 0:
         raise HoldfastError("A limit is below 0; give 0 for no limit.")
     if not 0 <= args.heldout_share <= 0.5:
         raise HoldfastError(f"--heldout-share is {args.heldout_share:g}; give a share from 0 to 0.5.")
     if args.tokenizer is None:
-        return Lengths("characters", *given), LengthMeasure()
+        return Lengths("characters", prompt, answer), LengthMeasure()
     from holdfast.models.load import load_codec
     from holdfast.worlds.limits import measure_of
 
-    limits = Lengths("tokens", *given)
+    limits = Lengths("tokens", prompt, answer)
     return limits, measure_of(limits, load_codec(args.tokenizer))
 
 

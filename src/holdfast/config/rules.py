@@ -136,11 +136,11 @@ def _kl(c: Config) -> None:
 
 
 def _surroundings(c: Config) -> None:
-    for what, low, high in (
-        ("prompt", c.data.min_prompt, c.data.max_prompt), ("answer", c.data.min_answer, c.data.max_answer)
-    ):  # fmt: skip
-        if high and low > high:
-            raise HoldfastError(f"data.min_{what} is {low} and data.max_{what} only {high}, so nothing would be left.")
+    for name, (least, most) in (("prompt_length", c.data.prompt_length), ("answer_length", c.data.answer_length)):
+        if min(least, most) < 0 or 0 < most < least:
+            raise HoldfastError(
+                f"data.{name} is [{least}, {most}]; write [least, most] with the least first, and 0 for no limit."
+            )
     if c.vllm.url and c.processes.strategy == "fsdp2":
         raise HoldfastError(
             "A vLLM server is given the policy's whole weights by one process, which with processes.strategy = fsdp2 "

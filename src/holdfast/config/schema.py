@@ -45,11 +45,13 @@ class DataConfig(Section):
     heldout_share: float = setting(0.1, "share of the prompts held out, by their hash", ge=0, le=0.5)
     demonstrations: str = setting("", "`prompt` and `completion` pairs for supervised fine-tuning")
     preferences: str = setting("", "`prompt`, `chosen`, `rejected` rows that join the label store at the start")
-    length_unit: Literal["characters", "tokens"] = setting("characters", "what the four limits below count")
-    min_prompt: int = setting(0, "shorter prompts are left out, with their answers", ge=0)
-    max_prompt: int = setting(0, "longer prompts are left out, with their answers; 0 for no limit", ge=0)
-    min_answer: int = setting(0, "demonstrations and pairs with a shorter answer are left out", ge=0)
-    max_answer: int = setting(0, "demonstrations and pairs with a longer answer are left out; 0 for no limit", ge=0)
+    length_unit: Literal["characters", "tokens"] = setting("characters", "what the two limits below count")
+    prompt_length: tuple[int, int] = setting(
+        (0, 0), "prompts that are shorter or longer are left out, with their answers; 0 for no limit"
+    )
+    answer_length: tuple[int, int] = setting(
+        (0, 0), "demonstrations and pairs with a shorter or longer answer are left out; 0 for no limit"
+    )
 
 
 @section

@@ -24,6 +24,7 @@ KINDS: dict[Any, str] = {
     str: "text",
     bool: "true or false",
     tuple[str, ...]: "list of texts",
+    tuple[int, int]: "pair [least, most]",
     tuple[Span, ...]: "list of [first, last] pairs",
     dict[str, Any]: "table",
 }

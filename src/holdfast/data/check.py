@@ -215,8 +215,7 @@ class _SourceCheck:
             wrong = limits.wrong("prompt" if name == "prompt" else "answer", size)
             if wrong:
                 fits = False
-                which = ("min" if wrong == "too_short" else "max", "prompt" if name == "prompt" else "answer")
-                bound = getattr(limits, "_".join(which))
+                bound = (limits.prompt if name == "prompt" else limits.answer)[wrong == "too_long"]
                 self._add(row, wrong, f"'{name}' has {size:,} {limits.unit}, and the limit is {bound:,}")
         self.summary.beyond_limits += not fits
         if "chosen" in sizes:

@@ -39,28 +39,26 @@ def characters(text: Prompt) -> int:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Limits of prompts and answers, in characters or tokens; 0 is no limit."""
+    """The least and the most that prompts and answers may have, in characters or tokens; 0 is no limit."""
 
     unit: Literal["characters", "tokens"] = "characters"
-    min_prompt: int = 0
-    max_prompt: int = 0
-    min_answer: int = 0
-    max_answer: int = 0
+    prompt: tuple[int, int] = (0, 0)
+    answer: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, data: DataConfig) -> Lengths:
-        return cls(data.length_unit, data.min_prompt, data.max_prompt, data.min_answer, data.max_answer)
+        return cls(data.length_unit, data.prompt_length, data.answer_length)
 
     @property
     def limited(self) -> bool:
-        return any((self.min_prompt, self.max_prompt, self.min_answer, self.max_answer))
+        return any(self.prompt + self.answer)
 
     def wrong(self, what: Literal["prompt", "answer"], length: int) -> str | None:
         """What is wrong with a length, if anything: too_short or too_long."""
-        low, high = (self.min_prompt, self.max_prompt) if what == "prompt" else (self.min_answer, self.max_answer)
-        if length < low:
+        least, most = self.prompt if what == "prompt" else self.answer
+        if length < least:
             return "too_short"
-        return "too_long" if high and length > high else None
+        return "too_long" if 0 < most < length else None
 
     def fits(self, prompt: int, *answers: int) -> bool:
         return self.wrong("prompt", prompt) is None and all(self.wrong("answer", n) is None for n in answers)

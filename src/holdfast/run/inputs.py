@@ -165,7 +165,7 @@ def check_lengths(config: Config, task: Task, codec: Codec, context: int) -> Non
             raise HoldfastError(
                 f"The prompt {plain_text(prompt)[:40]!r} has {length} tokens; with rollout.max_new_tokens = "
                 f"{config.rollout.max_new_tokens} the model's context of {context} leaves {room}. "
-                "Shorten it or drop it; data.max_prompt leaves such prompts of your own data out."
+                "Shorten it or drop it; data.prompt_length leaves such prompts of your own data out."
             )
 
 
@@ -181,5 +181,5 @@ def check_given_lengths(
         if length > context:
             raise HoldfastError(
                 f"A {what} to the prompt {plain_text(prompt)[:40]!r} has {length} tokens with it, but the model's "
-                f"context is {context}. Shorten it or drop it; data.max_answer leaves such out."
+                f"context is {context}. Shorten it or drop it; data.answer_length leaves such out."
             )

@@ -45,12 +45,12 @@ def _task_within(task: Task, limits: Lengths, measure: LengthMeasure) -> Task:
     if not prompts:
         raise HoldfastError(
             f"None of the {len(task.prompts):,} prompts is within the limits, in {limits.unit}; "
-            "change data.min_prompt or data.max_prompt."
+            "change data.prompt_length."
         )
     if task.demonstrations and not demonstrations:
         raise HoldfastError(
             f"None of the {len(task.demonstrations):,} demonstrations is within the limits, in {limits.unit}; "
-            "change data.max_prompt, data.min_answer or data.max_answer."
+            "change data.prompt_length or data.answer_length."
         )
     beyond = "are beyond the limits of data"
     notes = _note(len(task.prompts), len(prompts), "prompts", beyond)

@@ -165,6 +165,6 @@ def _refuse_unused_files(data: DataConfig) -> None:
         )
     if Lengths.of(data).limited and not data.preferences:
         raise HoldfastError(
-            'data.min_prompt, max_prompt, min_answer and max_answer are for your own data: world.name = "files" or '
+            'data.prompt_length and data.answer_length are for your own data: world.name = "files" or '
             "data.preferences; leave them out here."
         )
