@@ -49,7 +49,7 @@ ANSWERS_TO_MEASURE = 200
 # Chosen on seed 0.
 JOB: dict[str, Any] = {
     "steps": 40, "every": 8, "onset": 16, "flaw": "verbosity", "weight": 2.0, "answers": 64, "group": 8,
-    "new_tokens": 48, "beta": 0.05, "lr": 1e-3, "pairs": 16, "more_pairs": 48, "cut": 0,
+    "new_tokens": 48, "beta": 0.05, "lr": 1e-3, "beta_factor": 3.0, "pairs": 16, "more_pairs": 48, "cut": 0,
     "resume": "",
 }  # fmt: skip
 # In the middle of a step, after the checkpoint of a round that was rolled back.

@@ -10,7 +10,7 @@ from holdfast.config.schema import GuardConfig
 from holdfast.guard.ladder import Action, Ladder
 from holdfast.guard.verdict import Verdict
 
-CONFIG = GuardConfig(rollbacks=2)
+CONFIG = GuardConfig(beta_factor=1.5, rollbacks=2)
 
 
 def verdict(level: str, signature: str = "length") -> Verdict:

@@ -22,7 +22,7 @@ from holdfast.preferences.comparison import Choice, Comparison, Label
 Made = tuple[GroupTrainer, HoldfastCallback]
 EVERY = 2
 # Ville's bar for a false alarm of 30% is reached by 12 losses in a row.
-GUARD = {"false_alarm": 0.3, "baseline_batches": 4, "rollbacks": 2}
+GUARD = {"false_alarm": 0.3, "baseline_batches": 4, "rollbacks": 2, "beta_factor": 2.0}
 
 
 class Opinionated:
@@ -133,9 +133,9 @@ def test_a_hack_is_rolled_back_and_something_changes(make: Callable[..., Made]) 
     assert np.random.get_state()[1].tolist() == good["numpy"]
     assert torch.equal(torch.get_rng_state(), good["torch"])
     assert trainer._buffered_inputs is None
-    assert trainer.beta == pytest.approx(0.1 * 1.5)
+    assert trainer.beta == pytest.approx(0.1 * 2.0)
     (tightened,) = [row for row in events(callback, "action") if row["rung"] == "tighten"]
-    assert (tightened["before"]["beta"], tightened["after"]["beta"]) == pytest.approx((0.1, 0.15))
+    assert (tightened["before"]["beta"], tightened["after"]["beta"]) == pytest.approx((0.1, 0.2))
 
 
 def test_attempts_are_bounded_and_the_run_stops_at_its_last_good_policy(make: Callable[..., Made]) -> None:
@@ -149,8 +149,8 @@ def test_attempts_are_bounded_and_the_run_stops_at_its_last_good_policy(make: Ca
     assert trainer.control.should_training_stop
     assert same(seen[2], weights_of(trainer))
     betas = [row["after"]["beta"] for row in events(callback, "action") if row["rung"] == "tighten"]
-    # 1.5 times the first time and 1.5 times that the second, which is how it is left.
-    assert betas == pytest.approx([0.15, 0.225, 0.225])
+    # Twice the first time and four times the second, which is how it is left.
+    assert betas == pytest.approx([0.2, 0.4, 0.4])
 
 
 def test_a_run_ends_with_the_policy_that_people_like_better(make: Callable[..., Made]) -> None:
@@ -196,7 +196,7 @@ def test_resume_goes_on_as_if_there_had_been_no_break(make: Callable[..., Made])
     resumed, callback = make(likes, name="cut", steps=10)
     resumed.train(resume_from_checkpoint=str(Path(cut.args.output_dir) / "checkpoint-6"))
     assert same(weights_of(whole), weights_of(resumed))
-    assert resumed.beta == whole.beta == pytest.approx(0.15)
+    assert resumed.beta == whole.beta == pytest.approx(0.2)
     ends = [made.host.state() for made in (unbroken, callback)]
     for end in ends:
         del end["offsets"]  # times are of different lengths, and one more event says that it was resumed

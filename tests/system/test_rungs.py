@@ -21,7 +21,7 @@ import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import differences
 from holdfast.cli.main import main
-from holdfast.guard.ladder import BETA_FACTOR, BUDGET_FACTOR, Action, Rung
+from holdfast.guard.ladder import BUDGET_FACTOR, Action, Rung
 from holdfast.guard.review import Review
 from holdfast.models.policy import Policy
 from holdfast.preferences.collector import Collector
@@ -32,6 +32,7 @@ from holdfast.run.answers import Answers
 from small_run import TAKEN_BACK, events_of, rows_of
 
 ROUNDS, PER_ROUND, ADVERSARIAL = 5, 8, 16
+BETA_FACTOR = 1.6
 MORE = 16  # twice the 8 comparisons of a round
 KL_SINCE = 0.4
 
@@ -40,6 +41,7 @@ SETTINGS = {
     "preferences__per_round": str(PER_ROUND),
     "guard__mode": "act",
     "guard__rollbacks": "2",
+    "guard__beta_factor": str(BETA_FACTOR),
     "audit__pairs": "8",
     "audit__more_pairs": str(ADVERSARIAL),
     "audit__budget": "500",

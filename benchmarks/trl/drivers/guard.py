@@ -19,7 +19,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 
 from benchmarks.trl.drivers.trainers import PLAIN, group_trainer
-from holdfast.config.schema import AuditConfig
+from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.interop.trl import EnsembleReward, HoldfastCallback, ensemble_reward
 from holdfast.preferences.comparison import Comparison, Label
 from holdfast.preferences.labeller import Labeller
@@ -79,6 +79,7 @@ def drive(job: dict[str, Any]) -> None:
             reward,
             ByContent(task.labeller),
             every=job["every"],
+            guard=GuardConfig(beta_factor=job["beta_factor"]),
             audit=AuditConfig(pairs=job["pairs"], more_pairs=job["more_pairs"]),
             seed=job["seed"],
         ).attach(trainer)

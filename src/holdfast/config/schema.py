@@ -185,6 +185,7 @@ class GuardConfig(Section):
         le=0.5,
     )
     baseline_batches: int = setting(8, "batches of reference answers that the signals' baselines begin with", ge=4)
+    beta_factor: float = setting(1.5, "a rung of the ladder multiplies beta by this", ge=1)
     rollbacks: int = setting(3, "rollbacks in a run; the next one stops the run and asks", ge=0)
 
 

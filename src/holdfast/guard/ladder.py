@@ -24,8 +24,7 @@ WATCH_RUNGS: tuple[Rung, ...] = ("refresh", "label_more", "tighten")
 # A suspicion that so many tightenings have not settled is settled by no further one, and each costs some of the gain.
 MOST_TIGHTENED = 3
 
-# What a rung multiplies: beta, the KL target, so that beta does not have to fight it, and a round's comparisons.
-BETA_FACTOR = 1.5
+# What a rung multiplies: the KL target, so that beta_factor does not have to fight it, and a round's comparisons.
 BUDGET_FACTOR = 0.7
 MORE_LABELS = 2.0
 

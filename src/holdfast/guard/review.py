@@ -25,7 +25,7 @@ from holdfast.guard.audit import AuditPair, side_of
 from holdfast.guard.auditor import Opponent, RoundAuditor
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
-from holdfast.guard.ladder import BETA_FACTOR, BUDGET_FACTOR, Action, Ladder
+from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.verdict import Verdict, people_say
 from holdfast.randomness import generator
@@ -154,7 +154,8 @@ class Review(Generic[Player]):
     def _remedy(self, host: Host[Player], action: Action) -> Change | None:
         match action.rung:
             case "tighten":
-                return host.tighten(BETA_FACTOR**action.times, BUDGET_FACTOR**action.times)
+                times = action.times
+                return host.tighten(self.config.beta_factor**times, BUDGET_FACTOR**times)
             case "slow_down":
                 return host.slow_down(action.times)
             case "label_more":
