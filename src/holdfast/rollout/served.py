@@ -119,7 +119,7 @@ class ServedSampler:
         if not gap <= TOLERANCE:
             raise HoldfastError(
                 f"{self._server.name} finds its answers less or more likely than the policy does, by {gap:.3g} nats a "
-                f"token where {TOLERANCE:g}: it uses other weights, or was started "
+                f"token where {TOLERANCE:g} is the most that rounding explains: it uses other weights, or was started "
                 "with a --logprobs-mode other than raw_logprobs."
             )
         return Rollout(
