@@ -35,11 +35,6 @@ def test_a_torn_last_line_is_left_out_without_a_word(tmp_path):
         assert run.notes == ()
 
 
-def test_a_last_line_without_its_newline_counts_if_it_is_whole(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}')
-    assert list(read_run(tmp_path).metrics.steps) == [0, 1]
-
-
 def test_a_broken_line_in_the_middle_is_left_out_and_said(tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0}\n{"st\xff\n[1]\n{"step": "x"}\n{"step": 1}\n')
     run = read_run(tmp_path)
@@ -80,15 +75,6 @@ def test_gold_splits_and_samples_do_not_take_each_other_back(tmp_path):
     assert run.gold_of("rollout") == [(5, 0.5)]
     assert run.gold_of("heldout") == [(0, 0.1)]
     assert run.sample_gold() == {(5, 0): 0.2, (5, 1): 0.3}
-
-
-def test_a_name_comes_from_the_directory_when_the_manifest_is_broken(tmp_path):
-    directory = tmp_path / "my-run"
-    directory.mkdir()
-    (directory / "manifest.json").write_text('{"name": ')
-    run = read_run(directory)
-    assert run.name == "my-run"
-    assert run.notes == ("manifest.json could not be read and was left out.",)
 
 
 def test_deeply_nested_json_does_not_end_the_report(tmp_path):

@@ -4,8 +4,7 @@ import json
 
 from rows import event
 
-from holdfast.report.data import read_run
-from holdfast.report.tail import RunFollower
+from holdfast.report.data import RunFollower, read_run
 
 
 def row(step, **values):

@@ -15,10 +15,9 @@ from holdfast.charts.spec import ChartSpec, Series
 from holdfast.charts.style import PALETTE_SIZE
 from holdfast.events.sentences import rate_of
 from holdfast.report import rounds, words
-from holdfast.report.data import RunData
+from holdfast.report.data import RunData, RunFollower
 from holdfast.report.guard_panels import window
 from holdfast.report.panels import MAIN, MORE, MetricPanel
-from holdfast.report.tail import RunFollower
 from holdfast.report.undone import undone
 from holdfast.text import format_value, percent
 from holdfast.web.pages import page
