@@ -28,7 +28,7 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "bestofn", "sample n answers, score them with the ensemble, keep the best", DETAILS)
+    parser = add_verb(verbs, "bestofn", "sample n answers, score them with the ensemble, keep the best", work, DETAILS)
     parser.add_argument(
         "--reward", type=Path, required=True, metavar="DIR", help="a directory from `holdfast reward`, or a run's"
     )
@@ -39,7 +39,6 @@ def add(verbs: Any) -> None:
     parser.add_argument("--distil", type=Path, metavar="DIR", help="fine-tune on the best answers and write the model")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_config_options(parser, "world", "seed", "policy", "prompts")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

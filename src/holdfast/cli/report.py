@@ -10,10 +10,9 @@ from holdfast.cli.options import add_verb
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "report", "write a run's report.html, one file that opens offline")
+    parser = add_verb(verbs, "report", "write a run's report.html, one file that opens offline", work)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory; it may still be running")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (RUN/report.html)")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

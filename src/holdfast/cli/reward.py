@@ -17,10 +17,9 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "reward", "train a reward ensemble on labelled comparisons", DETAILS)
+    parser = add_verb(verbs, "reward", "train a reward ensemble on labelled comparisons", work, DETAILS)
     parser.add_argument("out", type=Path, metavar="DIR", help="the directory to write; must not exist")
     add_config_options(parser, "world", "seed", "policy", "prompts", "preferences")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

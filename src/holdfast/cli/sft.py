@@ -15,10 +15,9 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "sft", "fine-tune a model on demonstrations and write it to a directory", DETAILS)
+    parser = add_verb(verbs, "sft", "fine-tune a model on demonstrations and write it to a directory", work, DETAILS)
     parser.add_argument("out", type=Path, metavar="DIR", help="the model directory to write; must not exist")
     add_config_options(parser, "world", "seed", "policy", "prompts", "demonstrations")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:
