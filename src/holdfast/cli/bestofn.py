@@ -42,7 +42,7 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.terminal import StopRequest, Watch
+    from holdfast.cli.terminal import watching
     from holdfast.errors import HoldfastError
     from holdfast.randomness import generator
 
@@ -50,14 +50,10 @@ def work(args: argparse.Namespace) -> int:
     for path in (args.out, args.distil):
         if path is not None and path.exists():
             raise HoldfastError(f"{path} exists already; choose a name that does not.")
-    with StopRequest() as stop:
-        watch = Watch(stop)
-        try:
-            if args.distil is not None:
-                return distil_into(args, chooser, config, trained, watch)
-            best = chooser.answers(shown, config.bestofn.n, generator(config.run.seed, "best of n"), watch)
-        finally:
-            watch.finish()
+    with watching() as watch:
+        if args.distil is not None:
+            return distil_into(args, chooser, config, trained, watch)
+        best = chooser.answers(shown, config.bestofn.n, generator(config.run.seed, "best of n"), watch)
     tell(best, args)
     return 0
 

@@ -17,9 +17,10 @@ def add(verbs: Any) -> None:
 
 def work(args: argparse.Namespace) -> int:
     from holdfast.report.page import write_report
-    from holdfast.report.pipeline_page import is_pipeline, write_pipeline_report
+    from holdfast.report.pipeline_page import write_pipeline_report
     from holdfast.run.directory import RunDirectory
 
-    run = RunDirectory.open(args.run).path
-    print(write_pipeline_report(run, args.out) if is_pipeline(run) else write_report(run, args.out))
+    run = RunDirectory.open(args.run)
+    write = write_pipeline_report if run.manifest().get("stage") == "pipeline" else write_report
+    print(write(run.path, args.out))
     return 0

@@ -20,10 +20,9 @@ def add(verbs: Any) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.pipeline_session import PIPELINE, resume_pipeline
-    from holdfast.cli.session import resume_run
+    from holdfast.cli.session import resume_pipeline, resume_run
     from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run)
-    again = resume_pipeline if run.manifest().get("stage") == PIPELINE else resume_run
+    again = resume_pipeline if run.manifest().get("stage") == "pipeline" else resume_run
     return again(run, as_json=args.json)

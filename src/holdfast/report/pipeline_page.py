@@ -33,14 +33,6 @@ class StageRow:
     report: str
 
 
-def is_pipeline(run_dir: Path) -> bool:
-    """Whether a directory is a pipeline's and not a single run's."""
-    try:
-        return bool(json.loads((run_dir / "manifest.json").read_text("utf-8")).get("stage") == "pipeline")
-    except (OSError, ValueError):
-        return False
-
-
 def write_pipeline_report(run_dir: Path, out: Path | None = None) -> Path:
     """Write the report atomically to `out`, or to report.html in the pipeline's directory; return the path."""
     target = out if out is not None else run_dir / "report.html"
