@@ -217,15 +217,14 @@ def tag_of(args: argparse.Namespace, experiment: Experiment) -> str:
 
 def with_flaw(args: argparse.Namespace, experiment: Experiment) -> Experiment:
     """The experiment on a flaw of the user's choice instead of its own scenarios."""
-    from holdfast.lab.scenarios import LIKED, PAID, flaw_scenarios
+    from holdfast.lab.scenarios import flaw_scenarios
 
     if args.weight is not None and args.flaw is None:
         raise HoldfastError("--weight is the weight of --flaw; name a flaw with it.")
     if args.flaw is None:
         return experiment
     name = args.flaw.rpartition(":")[2]
-    liked, paid = (LIKED, PAID) if args.weight is None else (args.weight, args.weight)
-    return replace(experiment, scenarios=tuple(flaw_scenarios(name, args.flaw, liked, paid)))
+    return replace(experiment, scenarios=tuple(flaw_scenarios(name, args.flaw, weight=args.weight)))
 
 
 def workers_of(args: argparse.Namespace, experiment: Experiment) -> int | None:
