@@ -43,15 +43,11 @@ SENTENCE = "a sentence"
 MAY_NAME: dict[str, set[str]] = {
     # Says where the file lies, and does not open it.
     "run.directory": {"gold_file", "'gold.jsonl'"},
-    # Hangs the lab's observer on a run, and shows at the end what the report has read of it.
+    # Hangs the lab's observer on a run or on the stages of a pipeline, whose measurement is given the callable, and
+    # shows at the end what the report has read of it.
     "cli.session": {
         "holdfast.lab.observer.gold_of", "holdfast.lab.observer.GoldObserver", "gold_of", "GoldObserver", "gold",
-        ".gold_file",
-    },
-    # The same for the stages of a pipeline, and the callable that their measurement is given.
-    "cli.pipeline_session": {
-        "holdfast.lab.observer.gold_of", "holdfast.lab.observer.GoldObserver",
-        "gold_of", "GoldObserver", "gold", ".gold_file", "truth",
+        ".gold_file", "truth",
     },
     # Hands that callable on, unopened, and calls it for a row of the ledger.
     "stages.pipeline": {"holdfast.stages.measurement.Truth", "Truth", "truth", ".truth"},

@@ -33,7 +33,6 @@ SETTINGS = (
     *STANDS_STILL, "guard.mode=off", "probes.every=0",
 )  # fmt: skip
 PROMPTS, ANSWERS = 40, 1024
-WEIGHT = 0.5  # lambda of the uncertainty-weighted score for best-of-n (Coste et al. 2023)
 # The KL below which PPO's curves are not fitted (Gao et al. 2022).
 LEAST_KL = 0.2
 
@@ -48,7 +47,7 @@ def measure(seed: int, runs: Path) -> dict[str, Any]:
     assert gold is not None
     torch.set_num_threads(1)
     pool = draw_pool(run, gold, list(world.heldout_prompts())[:PROMPTS], ANSWERS)
-    curves = curves_of(pool, WEIGHT)
+    curves = curves_of(pool)
     return {
         "seed": seed,
         "curves": {name: [asdict(p) for p in points] for name, points in curves.items()},

@@ -21,6 +21,12 @@ def event(step: int, round: int, kind: str, **fields: object) -> dict[str, objec
     return at | fields_of(kind, **fields)
 
 
+def sample(step: int, prompt_index: int, prompt: str, response: str, round: int = 0) -> dict[str, object]:
+    """An answer to a fixed prompt, which came to its end."""
+    row = {"step": step, "round": round, "prompt_index": prompt_index, "prompt": prompt, "response": response}
+    return row | {"finished": True}
+
+
 def copy_of(run: Path, to: Path) -> Path:
     """The files that a report is made from."""
     to.mkdir(parents=True, exist_ok=True)

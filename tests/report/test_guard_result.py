@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,8 +60,8 @@ class Run:
 
 
 def shown(run: Path) -> str:
-    out = io.StringIO()
-    show_result(Run(run), Console(file=out, highlight=False, soft_wrap=True, markup=False), False)  # type: ignore[arg-type]
+    with redirect_stdout(io.StringIO()) as out:
+        show_result(Run(run), False)  # type: ignore[arg-type]
     return out.getvalue()
 
 
@@ -83,7 +84,7 @@ def test_the_result_of_a_run_without_a_guard_is_as_ever(unguarded: Path) -> None
 
 
 def test_the_result_as_json_has_the_guards_part(guarded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(Run(guarded), Console(), True)  # type: ignore[arg-type]
+    show_result(Run(guarded), True)  # type: ignore[arg-type]
     document = json.loads(capsys.readouterr().out)
     assert document["guard"]["verdict"] == "healthy"
     assert document["guard"]["rollbacks"] == 1
@@ -91,7 +92,7 @@ def test_the_result_as_json_has_the_guards_part(guarded: Path, capsys: pytest.Ca
 
 
 def test_the_end_of_the_table_is_the_policy_that_was_kept(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(Run(stopped), Console(), True)  # type: ignore[arg-type]
+    show_result(Run(stopped), True)  # type: ignore[arg-type]
     figures = json.loads(capsys.readouterr().out)["figures"]
     steps = small_run.rows_of(stopped / "metrics.jsonl")
     assert figures["KL to reference"]["end"] == pytest.approx(steps[1]["objective/kl"])  # step 2, of six

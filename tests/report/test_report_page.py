@@ -5,7 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from rows import copy_of, event, write_lines
+from rows import copy_of, event, sample, write_lines
 
 import small_run
 from holdfast.errors import HoldfastError
@@ -147,14 +147,7 @@ def test_hostile_text_stays_text(unguarded, tmp_path):
 def test_hidden_characters_are_shown(tmp_path):
     write_lines(
         tmp_path / "samples.jsonl",
-        [
-            {
-                "step": 0,
-                "prompt_index": 0,
-                "prompt": "p",
-                "response": "nul\x00 bidi\u202e tag\U000e0041 \ud800 é 漢",
-            }
-        ],
+        [sample(0, 0, "p", "nul\x00 bidi\u202e tag\U000e0041 \ud800 é 漢")],
     )
     write_lines(tmp_path / "events.jsonl", [event(1, 1, "step_skipped", reason="why\u202e\x00")])
     write_lines(tmp_path / "manifest.json", [{"name": "run\u2066\ud800"}])
@@ -174,7 +167,7 @@ def test_visible_keeps_ordinary_text():
 def test_very_long_answers_are_cut_with_a_note(tmp_path):
     write_lines(
         tmp_path / "samples.jsonl",
-        [{"step": s, "prompt_index": 0, "prompt": "p" * 5_000, "response": "y" * 1_000_000} for s in (0, 1)],
+        [sample(s, 0, "p" * 5_000, "y" * 1_000_000) for s in (0, 1)],
     )
     html = report(tmp_path)
     assert len(html) < 60_000
@@ -194,8 +187,8 @@ def test_very_long_answers_are_cut_with_a_note(tmp_path):
         {"metrics.jsonl": [{"step": 0, "objective/scores": 0.0, "objective/kl": 0.0, "ensemble/spread": 0.1}]},
         {"gold.jsonl": [{"step": 0, "split": "heldout", "gold": 0.3}]},
         {"events.jsonl": [event(1, 1, "resumed"), event(0, 1, "refresh", version=2)]},
-        {"samples.jsonl": [{"step": 0, "prompt_index": 0, "prompt": "", "response": ""}]},
-        {"samples.jsonl": [{"step": s, "prompt_index": s, "prompt": "p", "response": "r"} for s in (0, 5)]},
+        {"samples.jsonl": [sample(0, 0, "", "")]},
+        {"samples.jsonl": [sample(s, s, "p", "r") for s in (0, 5)]},
         {"timings.jsonl": [{"step": 0, "sample": 0.0}]},
     ],
 )
@@ -227,11 +220,7 @@ def test_missing_metrics_are_named(tmp_path):
 def test_many_prompts_moments_and_events_keep_the_page_small(tmp_path):
     write_lines(
         tmp_path / "samples.jsonl",
-        [
-            {"step": s, "round": s, "prompt_index": p, "prompt": f"p{p}", "response": "r"}
-            for s in range(101)
-            for p in range(40)
-        ],
+        [sample(s, p, f"p{p}", "r", s) for s in range(101) for p in range(40)],
     )
     write_lines(
         tmp_path / "events.jsonl",
@@ -296,11 +285,7 @@ def test_a_long_run_has_a_page_of_bounded_size(tmp_path):
         write_lines(directory / "metrics.jsonl", metrics)
         refreshes = [event(s, 1 + s // 10, "refresh", version=s, holdout_accuracy=0.7) for s in range(4, steps, 4)]
         write_lines(directory / "events.jsonl", refreshes)
-        samples = [
-            {"step": s, "round": s // 10, "prompt_index": i, "prompt": f"prompt {i}", "response": "an answer"}
-            for s in range(0, steps, 100)
-            for i in range(4)
-        ]
+        samples = [sample(s, i, f"prompt {i}", "an answer", s // 10) for s in range(0, steps, 100) for i in range(4)]
         write_lines(directory / "samples.jsonl", samples)
         sizes.append(len(report(directory)))
     assert sizes[1] < 1.1 * sizes[0]

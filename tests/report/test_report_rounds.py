@@ -1,6 +1,6 @@
 import pytest
 from moods import BAD_ROUND
-from rows import event, of_round, write_lines
+from rows import event, of_round, sample, write_lines
 
 import small_run
 from holdfast.preferences.store import PreferenceStore
@@ -127,7 +127,7 @@ def test_every_round_says_what_was_seen_and_done(guarded):
     assert rows[1].anchor is None
     audit = of_round(guarded, "audit", BAD_ROUND)
     seen = rows[BAD_ROUND].anchor
-    assert (seen.rate, seen.claimed, seen.overclaimed) == ("0%", f"{audit['claimed_anchor']:.0%}", True)
+    assert (seen.rate, seen.claimed, seen.overclaimed) == (0.0, audit["claimed_anchor"], True)
     assert not rows[2].reference.overclaimed
     deeds = [deed.words for deed in rows[BAD_ROUND].deeds]
     sentence = of_round(guarded, "verdict", BAD_ROUND)["sentence"]
@@ -225,7 +225,7 @@ def test_a_run_of_which_nothing_was_kept_says_so(tmp_path):
 def test_samples_begin_with_the_last_answers_that_were_kept(tmp_path):
     write_lines(
         tmp_path / "samples.jsonl",
-        [{"step": s, "round": s // 10, "prompt_index": 0, "prompt": "p", "response": f"at {s}"} for s in (0, 10, 20)],
+        [sample(s, 0, "p", f"at {s}", s // 10) for s in (0, 10, 20)],
     )
     shown = before_and_after(run_of(tmp_path, [rolled_back(2, 1, 10, 20)]))
     assert shown.shown == 0

@@ -4,8 +4,7 @@ import json
 
 from rows import event
 
-from holdfast.report.data import read_run
-from holdfast.report.tail import RunFollower
+from holdfast.report.data import RunFollower, read_run
 
 
 def row(step, **values):
@@ -21,7 +20,8 @@ def same(follower, path):
     assert [list(m) for m in (one.events, one.samples, one.gold)] == [
         list(m) for m in (other.events, other.samples, other.gold)
     ]
-    assert list(one.metrics) == list(other.metrics)
+    assert [one.metrics.steps, one.metrics.names] == [other.metrics.steps, other.metrics.names]
+    assert all(one.metric(name) == other.metric(name) for name in one.metrics.names)
     return one
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import nostalgic
 import small_run
-from holdfast.cli import pipeline_session, session
+from holdfast.cli import session
 from holdfast.cli.main import main
 from holdfast.lab.observer import Gold, gold_of
 from holdfast.models.prompt import Prompt
@@ -132,7 +132,7 @@ def test_a_pipeline_whose_truth_lies_differs_in_the_measurement_alone(
 ) -> None:
     """Every kind of stage, each of which is measured before the next one begins."""
     honest = pipeline_in(tmp_path / "honest")
-    monkeypatch.setattr(pipeline_session, "gold_of", told(negative))
+    monkeypatch.setattr(session, "gold_of", told(negative))
     lied = pipeline_in(tmp_path / "lied")
     measured = [[row["gold"]["mean"] for row in rows_of(p / "ledger.jsonl") if "gold" in row] for p in (honest, lied)]
     assert len(measured[0]) == 4

@@ -242,7 +242,7 @@ def test_hostile_text_is_shown_as_text(browser, place):
     web_site.put(store, queue, items)
     (run / "samples.jsonl").write_text(
         "".join(
-            json.dumps({"step": n, "round": n, "prompt_index": n, "prompt": t, "response": t, "score": 1.0}) + "\n"
+            json.dumps({"step": n, "round": n, "prompt_index": n, "prompt": t, "response": t, "finished": True}) + "\n"
             for n, t in enumerate(HOSTILE)
         )
     )

@@ -196,7 +196,7 @@ def test_samples_are_sorted_as_asked(site):
     (site.site.run.path / "samples.jsonl").write_text(
         "".join(
             f'{{"step": {step}, "round": {step}, "prompt_index": {n}, "prompt": "p{n}", "response": "{text.strip()}", '
-            f'"score": {score}, "spread": {spread}}}\n'
+            f'"finished": true, "score": {score}, "spread": {spread}}}\n'
             for n, (text, score, spread, step) in enumerate(rows)
         )
     )

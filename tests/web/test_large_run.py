@@ -55,7 +55,7 @@ def write_run(path):
                     "prompt_index": prompt,
                     "prompt": f"prompt {prompt}",
                 }
-                file.write(json.dumps({**row, "response": "an answer " * 20, "score": rng.random()}) + "\n")
+                file.write(json.dumps({**row, "response": "an answer " * 20, "finished": True}) + "\n")
 
 
 def first_paint(page):

@@ -28,7 +28,7 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "bestofn", "sample n answers, score them with the ensemble, keep the best", DETAILS)
+    parser = add_verb(verbs, "bestofn", "sample n answers, score them with the ensemble, keep the best", work, DETAILS)
     parser.add_argument(
         "--reward", type=Path, required=True, metavar="DIR", help="a directory from `holdfast reward`, or a run's"
     )
@@ -39,11 +39,10 @@ def add(verbs: Any) -> None:
     parser.add_argument("--distil", type=Path, metavar="DIR", help="fine-tune on the best answers and write the model")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_config_options(parser, "world", "seed", "policy", "prompts")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.terminal import StopRequest, Watch
+    from holdfast.cli.terminal import watching
     from holdfast.errors import HoldfastError
     from holdfast.randomness import generator
 
@@ -51,14 +50,10 @@ def work(args: argparse.Namespace) -> int:
     for path in (args.out, args.distil):
         if path is not None and path.exists():
             raise HoldfastError(f"{path} exists already; choose a name that does not.")
-    with StopRequest() as stop:
-        watch = Watch(stop)
-        try:
-            if args.distil is not None:
-                return distil_into(args, chooser, config, trained, watch)
-            best = chooser.answers(shown, config.bestofn.n, generator(config.run.seed, "best of n"), watch)
-        finally:
-            watch.finish()
+    with watching() as watch:
+        if args.distil is not None:
+            return distil_into(args, chooser, config, trained, watch)
+        best = chooser.answers(shown, config.bestofn.n, generator(config.run.seed, "best of n"), watch)
     tell(best, args)
     return 0
 

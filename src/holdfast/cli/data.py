@@ -28,9 +28,9 @@ exit code: 0 nothing found; 1 warnings only, a run takes the data; 2 errors, a r
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "data", "check prompts, preferences and demonstrations before a run does")
+    parser = add_verb(verbs, "data", "check prompts, preferences and demonstrations before a run does", None)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    check = add_verb(actions, "check", "name what is wrong with which line, and sum up what there is", DETAILS)
+    check = add_verb(actions, "check", "name what is wrong with which line, and sum up what there is", work, DETAILS)
     check.add_argument("files", nargs="+", metavar="FILE", help="data to check; duplicates are found across files too")
     check.add_argument(
         "--kind", choices=("auto", "prompts", "preferences", "demonstrations"), default="auto",
@@ -48,7 +48,6 @@ def add(verbs: Any) -> None:
         )  # fmt: skip
     check.add_argument("--limit", type=int, default=10, metavar="N", help="problems of each kind to print (10)")
     check.add_argument("--json", action="store_true", help="print problems and summary as JSON")
-    check.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

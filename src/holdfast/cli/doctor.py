@@ -43,10 +43,9 @@ class Finding:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "doctor", "check this machine and, if given, a run directory")
+    parser = add_verb(verbs, "doctor", "check this machine and, if given, a run directory", work)
     parser.add_argument("run", type=Path, metavar="RUN", nargs="?", help="a run directory to verify file by file")
     parser.add_argument("--json", action="store_true", help="print findings as JSON")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

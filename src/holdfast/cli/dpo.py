@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from holdfast.cli.options import add_config_options, add_verb, config_of
+from holdfast.cli.options import add_config_options, add_run_options, add_verb, config_of
 
 DETAILS = """\
 Pairs come from --preferences; where there are none and the world has a labeller, the policy's own answers are
@@ -24,12 +23,9 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "dpo", "learn from labelled pairs with DPO, IPO or SimPO", DETAILS)
-    parser.add_argument("--name", help="name of the run directory below --runs; chosen for you if left out")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser = add_verb(verbs, "dpo", "learn from labelled pairs with DPO, IPO or SimPO", work, DETAILS)
+    add_run_options(parser)
     add_config_options(parser, "world", "seed", "policy", "prompts", "preferences")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

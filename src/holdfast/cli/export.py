@@ -21,6 +21,7 @@ def add(verbs: Any) -> None:
         verbs,
         "export",
         "write the policy as a Hugging Face model directory, or the labels as a file",
+        work,
         DETAILS,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
@@ -29,7 +30,6 @@ def add(verbs: Any) -> None:
     parser.add_argument("--adapters", action="store_true", help="of a LoRA run: the adapters, not the merged weights")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="write the labelled comparisons instead")
     parser.add_argument("--conversational", action="store_true", help="labels as lists of messages")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

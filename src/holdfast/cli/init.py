@@ -10,12 +10,11 @@ from holdfast.cli.options import add_config_options, add_verb, config_of
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "init", "write a commented config file to edit")
+    parser = add_verb(verbs, "init", "write a commented config file to edit", work)
     parser.add_argument(
         "file", type=Path, metavar="FILE", nargs="?", default=Path("holdfast.toml"), help="(holdfast.toml)"
     )
     add_config_options(parser)
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

@@ -35,28 +35,24 @@ Trials go on where they were stopped: give the same command again."""
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "lab", "experiments: every failure and every cure, with the truth known", DETAILS)
+    parser = add_verb(verbs, "lab", "experiments: every failure and every cure, with the truth known", None, DETAILS)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    listing = add_verb(actions, "list", "the experiments and the questions they answer")
+    listing = add_verb(actions, "list", "the experiments and the questions they answer", list_experiments)
     listing.add_argument("--json", action="store_true", help="print the list as JSON")
-    listing.set_defaults(work=list_experiments)
-    run = add_verb(actions, "run", "run an experiment, print its table, keep its result")
+    run = add_verb(actions, "run", "run an experiment, print its table, keep its result", run_experiment)
     run.add_argument("name", metavar="NAME", help="an experiment; `holdfast lab list` names them")
     add_run_options(run)
-    run.set_defaults(work=run_experiment)
-    sweep = add_verb(actions, "sweep", "try one knob over its range")
+    sweep = add_verb(actions, "sweep", "try one knob over its range", run_sweep)
     sweep.add_argument("knob", metavar="KNOB", help="beta, refresh, budget, schedule, members, aggregation, ...")
     add_run_options(sweep)
-    sweep.set_defaults(work=run_sweep)
     for action, summary, work in (
         ("table", "print the table of an experiment that has been run", show_kept_table),
         ("figures", "draw the figure of an experiment that has been run", draw_kept_figure),
     ):
-        shown = add_verb(actions, action, summary)
+        shown = add_verb(actions, action, summary, work)
         shown.add_argument("name", metavar="NAME", help="an experiment, as in the name of its file: lab-NAME.json")
         add_out(shown)
         shown.add_argument("--json", action="store_true", help="print the result as JSON")
-        shown.set_defaults(work=work)
 
     lab_bestofn.add(actions)
 
@@ -221,15 +217,14 @@ def tag_of(args: argparse.Namespace, experiment: Experiment) -> str:
 
 def with_flaw(args: argparse.Namespace, experiment: Experiment) -> Experiment:
     """The experiment on a flaw of the user's choice instead of its own scenarios."""
-    from holdfast.lab.scenarios import LIKED, PAID, flaw_scenarios
+    from holdfast.lab.scenarios import flaw_scenarios
 
     if args.weight is not None and args.flaw is None:
         raise HoldfastError("--weight is the weight of --flaw; name a flaw with it.")
     if args.flaw is None:
         return experiment
     name = args.flaw.rpartition(":")[2]
-    liked, paid = (LIKED, PAID) if args.weight is None else (args.weight, args.weight)
-    return replace(experiment, scenarios=tuple(flaw_scenarios(name, args.flaw, liked, paid)))
+    return replace(experiment, scenarios=tuple(flaw_scenarios(name, args.flaw, weight=args.weight)))
 
 
 def workers_of(args: argparse.Namespace, experiment: Experiment) -> int | None:

@@ -19,14 +19,13 @@ example:
 
 
 def add(actions: Any) -> None:
-    parser = add_verb(actions, "bestofn", "best-of-n by a run's ensemble, against the truth", DETAILS)
+    parser = add_verb(actions, "bestofn", "best-of-n by a run's ensemble, against the truth", work, DETAILS)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory, of a world that knows gold")
     parser.add_argument("--prompts", type=int, default=40, metavar="N", help="held-out prompts (40)")
     parser.add_argument("--answers", type=int, default=1024, metavar="N", help="answers to each, at least 4 (1024)")
     parser.add_argument("--version", type=int, default=1, metavar="N", help="version of the ensemble (1)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep the curves and their figure here")
     parser.add_argument("--json", action="store_true", help="print the curves as JSON")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

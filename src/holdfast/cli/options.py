@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from holdfast.config import Config, load_config
+
+Work = Callable[[argparse.Namespace], int]
 
 # option -> the setting it stands for
 SHORTHANDS = {
@@ -21,8 +24,8 @@ SHORTHANDS = {
 }
 
 
-def add_verb(verbs: Any, name: str, summary: str, details: str = "") -> argparse.ArgumentParser:
-    """A verb whose help opens with what it does."""
+def add_verb(verbs: Any, name: str, summary: str, work: Work | None, details: str = "") -> argparse.ArgumentParser:
+    """A verb whose help opens with what it does; one without `work` has actions below it."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=summary,
@@ -30,7 +33,16 @@ def add_verb(verbs: Any, name: str, summary: str, details: str = "") -> argparse
         epilog=details or None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    if work is not None:
+        parser.set_defaults(work=work)
     return parser
+
+
+def add_run_options(parser: argparse.ArgumentParser, result: str = "result") -> None:
+    """Where a new run directory is made, and how what comes of it is printed."""
+    parser.add_argument("--name", help="name of the run directory below --runs; chosen for you if left out")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
+    parser.add_argument("--json", action="store_true", help=f"print the {result} as JSON")
 
 
 def add_config_options(parser: argparse.ArgumentParser, *shorthands: str) -> None:

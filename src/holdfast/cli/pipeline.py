@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
-from holdfast.cli.options import add_config_options, add_verb, config_of
+from holdfast.cli.options import add_config_options, add_run_options, add_verb, config_of
 
 DETAILS = """\
 Stages may come in any order and number: sft, reward, ppo, dpo, distil. Each begins with the policy before it;
@@ -22,17 +21,14 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "pipeline", "chain SFT, reward, PPO, DPO and distillation with one report", DETAILS)
+    parser = add_verb(verbs, "pipeline", "chain SFT, reward, PPO, DPO and distillation with one report", work, DETAILS)
     parser.add_argument("--stages", metavar="A,B,...", help="the stages in their order (sft,reward,ppo,dpo)")
-    parser.add_argument("--name", help="name of the directory below --runs; chosen for you if left out")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
-    parser.add_argument("--json", action="store_true", help="print the ledger as JSON")
+    add_run_options(parser, "ledger")
     add_config_options(parser, "world", "seed", "rounds", "policy", "prompts", "demonstrations", "preferences")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.pipeline_session import new_pipeline
+    from holdfast.cli.session import new_pipeline
 
     given = [] if args.stages is None else [f"pipeline.stages={json.dumps(args.stages.split(','))}"]
     return new_pipeline(config_of(args, *given), args.runs, args.name, as_json=args.json)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.options import add_config_options, add_verb, config_of
+from holdfast.cli.options import add_config_options, add_run_options, add_verb, config_of
 
 DETAILS = """\
 The ensemble is not refreshed and nothing is labelled, so nothing corrects it where the policy goes beyond
@@ -26,13 +26,10 @@ STANDS_STILL = (
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "ppo", "optimise a policy against a reward ensemble that stands still", DETAILS)
+    parser = add_verb(verbs, "ppo", "optimise a policy against a reward ensemble that stands still", work, DETAILS)
     parser.add_argument("--reward", type=Path, required=True, metavar="DIR", help="a directory from `holdfast reward`")
-    parser.add_argument("--name", help="name of the run directory below --runs; chosen for you if left out")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_run_options(parser)
     add_config_options(parser, "world", "seed", "rounds", "policy", "prompts")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

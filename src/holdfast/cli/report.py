@@ -10,17 +10,17 @@ from holdfast.cli.options import add_verb
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "report", "write a run's report.html, one file that opens offline")
+    parser = add_verb(verbs, "report", "write a run's report.html, one file that opens offline", work)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory; it may still be running")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (RUN/report.html)")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:
     from holdfast.report.page import write_report
-    from holdfast.report.pipeline_page import is_pipeline, write_pipeline_report
+    from holdfast.report.pipeline_page import write_pipeline_report
     from holdfast.run.directory import RunDirectory
 
-    run = RunDirectory.open(args.run).path
-    print(write_pipeline_report(run, args.out) if is_pipeline(run) else write_report(run, args.out))
+    run = RunDirectory.open(args.run)
+    write = write_pipeline_report if run.manifest().get("stage") == "pipeline" else write_report
+    print(write(run.path, args.out))
     return 0

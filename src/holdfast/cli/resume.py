@@ -14,17 +14,15 @@ bit for bit, as if it had never stopped. A damaged checkpoint is passed over, an
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "resume", "go on with a run from its newest complete checkpoint", DETAILS)
+    parser = add_verb(verbs, "resume", "go on with a run from its newest complete checkpoint", work, DETAILS)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory, for example runs/concierge-0")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:
-    from holdfast.cli.pipeline_session import PIPELINE, resume_pipeline
-    from holdfast.cli.session import resume_run
+    from holdfast.cli.session import resume_pipeline, resume_run
     from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run)
-    again = resume_pipeline if run.manifest().get("stage") == PIPELINE else resume_run
+    again = resume_pipeline if run.manifest().get("stage") == "pipeline" else resume_run
     return again(run, as_json=args.json)

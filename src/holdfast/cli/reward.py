@@ -17,15 +17,14 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "reward", "train a reward ensemble on labelled comparisons", DETAILS)
+    parser = add_verb(verbs, "reward", "train a reward ensemble on labelled comparisons", work, DETAILS)
     parser.add_argument("out", type=Path, metavar="DIR", help="the directory to write; must not exist")
     add_config_options(parser, "world", "seed", "policy", "prompts", "preferences")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:
     from holdfast.cli.session import tell_notes
-    from holdfast.cli.terminal import StopRequest, Watch
+    from holdfast.cli.terminal import watching
     from holdfast.errors import HoldfastError
     from holdfast.reward.standalone import RewardEnsemble
     from holdfast.run.build import assemble
@@ -40,13 +39,9 @@ def work(args: argparse.Namespace) -> int:
         raise HoldfastError("Reward models start from a trained policy: give --policy DIR (`holdfast sft` makes one).")
     ingredients = gather(config, load_task(config, load_world(config)))
     tell_notes(ingredients.task)
-    with tempfile.TemporaryDirectory(prefix="holdfast-reward-") as scratch, StopRequest() as stop:
-        watch = Watch(stop)
+    with tempfile.TemporaryDirectory(prefix="holdfast-reward-") as scratch, watching() as watch:
         run = RunDirectory.create(Path(scratch) / "reward", config, {})
-        try:
-            assembly = assemble(ingredients, run, watch, (), stop)
-        finally:
-            watch.finish()
+        assembly = assemble(ingredients, run, watch, (), watch.stop)
         try:
             ensemble = assembly.loop.learner.reward.ensemble
             accuracy = assembly.loop.refresher.holdout_accuracy()

@@ -29,13 +29,16 @@ ASKED_BY = "the command line"
 
 def add(verbs: Any) -> None:
     parser = add_verb(
-        verbs, "rollback", "take a run back to one of its checkpoints, or its reward to an earlier version", DETAILS
+        verbs,
+        "rollback",
+        "take a run back to one of its checkpoints, or its reward to an earlier version",
+        work,
+        DETAILS,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory, for example runs/concierge-0")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", nargs="?", help="where to; left out, they are listed")
     parser.add_argument("--reward", type=int, metavar="N", help="only the reward ensemble, to version N of it")
     parser.add_argument("--reason", metavar="TEXT", default="", help="why, for the report")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from holdfast.cli.options import add_config_options, add_verb, config_of
+from holdfast.cli.options import add_config_options, add_run_options, add_verb, config_of
 
 DETAILS = """\
 examples:
@@ -19,12 +18,11 @@ Ctrl-C stops at a point from which `holdfast resume` goes on."""
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "run", "run the online loop: SFT, reward ensemble, rounds of PPO and refresh", DETAILS)
-    parser.add_argument("--name", help="name of the run directory below --runs; chosen for you if left out")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser = add_verb(
+        verbs, "run", "run the online loop: SFT, reward ensemble, rounds of PPO and refresh", work, DETAILS
+    )
+    add_run_options(parser)
     add_config_options(parser, "world", "seed", "rounds", "policy", "prompts", "demonstrations", "preferences")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ It keeps nothing in memory that matters: stop it when you like. Ctrl-C ends it."
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "serve", "serve a run's labelling page and live dashboard", DETAILS)
+    parser = add_verb(verbs, "serve", "serve a run's labelling page and live dashboard", work, DETAILS)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory; it may still be running")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
     parser.add_argument("--port", type=int, default=8712, help="port to listen on (8712); 0 takes a free one")
@@ -30,7 +30,6 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--invite", choices=("owner", "labeller", "viewer"), help="print an invitation link, then serve"
     )
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

@@ -30,7 +30,9 @@ GRACE_SECONDS = 30
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "serve-reward", "score answers for other trainers with a run's reward ensemble", DETAILS)
+    parser = add_verb(
+        verbs, "serve-reward", "score answers for other trainers with a run's reward ensemble", work, DETAILS
+    )
     parser.add_argument("source", type=Path, metavar="RUN", help="a run directory, or a directory of `holdfast reward`")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
     parser.add_argument("--port", type=int, default=8713, help="port to listen on (8713); 0 takes a free one")
@@ -60,7 +62,6 @@ def add(verbs: Any) -> None:
         "--suspicion", type=float, default=0.001, metavar="P", help="tell what is less likely than this (0.001)"
     )
     add_config_options(parser, "policy")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:

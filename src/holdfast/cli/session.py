@@ -1,4 +1,4 @@
-"""Starting and resuming runs for the verbs that do: run, resume, ppo, dpo. `Run` does the work; here it is shown."""
+"""Starting and resuming for the verbs that do: run, resume, ppo, dpo, pipeline. `Run` and `Pipeline` do the work."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from holdfast.cli.terminal import StopRequest, Watch
+from holdfast.checkpoint.lock import RunLock
+from holdfast.cli.tables import show_table
+from holdfast.cli.terminal import watching
 from holdfast.config import Config
-from holdfast.lab.observer import GoldObserver, gold_of
+from holdfast.data.splits import Lengths
+from holdfast.errors import Interrupted
+from holdfast.lab.observer import GoldObserver, gold_of, scores_of
+from holdfast.models.prompt import Prompt
 from holdfast.report.data import read_run
+from holdfast.report.page import write_report
+from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
 from holdfast.report.result import guard_lines, result_figures
 from holdfast.report.rounds import summary
-from holdfast.run.directory import RunDirectory
-from holdfast.run.inputs import Ingredients
-from holdfast.run.observer import Observer
-from holdfast.run.run import ONLINE, Run, RunKind
+from holdfast.run.directory import RunDirectory, refuse_occupied
+from holdfast.run.inputs import Ingredients, gather
+from holdfast.run.observer import Answer, Observer
+from holdfast.run.run import ONLINE, Run, RunKind, check_name, free_name
 from holdfast.stages.dpo_run import DPO
+from holdfast.stages.pipeline import Pipeline, check_pipeline
 from holdfast.text import visible
 from holdfast.worlds.protocol import Task, World
+from holdfast.worlds.registry import load_task, load_world
 
 # The exit code of a run that the guard has stopped.
 STOPPED = 3
@@ -57,17 +63,11 @@ def work_on(run: Run, as_json: bool) -> int:
     if run.prepare() is None:
         run.train()
         return 0
-    # Paths are printed as they are: not wrapped, so that they can be copied, and not read for markup.
-    console = Console(highlight=False, quiet=as_json, soft_wrap=True, markup=False)
-    console.print(f"run directory {run.path}")
-    with StopRequest() as stop:
-        watch = Watch(stop)
-        try:
-            finished = run.train(watch, stop)
-        finally:
-            watch.finish()
+    tell(f"run directory {run.path}", as_json)
+    with watching() as watch:
+        finished = run.train(watch, watch.stop)
         run.report()
-    show_result(run.directory, console, as_json)
+    show_result(run.directory, as_json)
     if not finished:
         print(
             "holdfast: The guard has stopped the run at its last good policy and asks: see "
@@ -84,7 +84,13 @@ def tell_notes(task: Task) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
+def tell(line: str, as_json: bool) -> None:
+    """Print a line for people; where a program reads, there is nothing but the result."""
+    if not as_json:
+        print(line, flush=True)
+
+
+def show_result(run: RunDirectory, as_json: bool) -> None:
     """The figures that matter, before and after, and what the guard came to."""
     data = read_run(run.path)
     guard = summary(data)
@@ -93,14 +99,67 @@ def show_result(run: RunDirectory, console: Console, as_json: bool) -> None:
         document = {"run": str(run.path), "report": str(run.report_file), "figures": figures}
         print(json.dumps({**document, **({"guard": asdict(guard)} if guard else {})}))
         return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    table.add_column("start", justify="right")
-    table.add_column("end", justify="right")
+    print(f"{'':<26}{'start':>6} {'end':>6}")
     for label, pair in figures.items():
-        table.add_row(label, f"{pair['start']:z.2f}", f"{pair['end']:z.2f}")
-    console.print(table)
+        print(f"{label:<26}{pair['start']:>z6.2f} {pair['end']:>z6.2f}")
     for label, words in guard_lines(guard):
-        console.print(f"{label:<24}  {visible(words)}")
-    console.print(f"\nreport   {run.report_file}   (open it in a browser)")
-    console.print(f"export   holdfast export {run.path} DIRECTORY")
+        print(f"{label:<26}{visible(words)}")
+    print(f"\nreport   {run.report_file}   (open it in a browser)")
+    print(f"export   holdfast export {run.path} DIRECTORY")
+
+
+# ---- pipelines
+
+
+def new_pipeline(config: Config, runs: Path, name: str | None, as_json: bool = False) -> int:
+    """Check everything, then make the directory, then work."""
+    check_name(name)
+    world = load_world(config)
+    path = runs / (name or free_name(runs, f"{Path(world.name).name}-pipeline-{config.run.seed}"))
+    refuse_occupied(path)
+    task = load_task(config, world)
+    check_pipeline(config, task)
+    ingredients = gather(config, task, ensemble_given=True)
+    facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
+    run = RunDirectory.create(path, config, {**facts, "stage": "pipeline", "threads": ingredients.threads})
+    tell_notes(ingredients.task)
+    return work_on_pipeline(run, config, world, ingredients.task, as_json)
+
+
+def resume_pipeline(run: RunDirectory, as_json: bool = False) -> int:
+    """Go on with the stages that have not ended."""
+    config = run.config()
+    world = load_world(config)
+    task = load_task(config, world)
+    if Lengths.of(config.data).limited:  # the tokenizer says what is too long, so it is loaded with its model
+        task = gather(config, task, ensemble_given=True, labels_stored=True).task
+    return work_on_pipeline(run, config, world, task, as_json)
+
+
+def work_on_pipeline(run: RunDirectory, config: Config, world: World, task: Task, as_json: bool) -> int:
+    gold, threads = gold_of(world), int(run.manifest()["threads"])
+
+    def truth(prompts: Sequence[Prompt], answers: Sequence[Answer]) -> list[float]:
+        assert gold is not None
+        return scores_of(gold, prompts, answers)
+
+    def observe(stage: RunDirectory) -> Sequence[Observer]:
+        return [GoldObserver(gold, stage.gold_file, task.heldout_prompts)] if gold else []
+
+    tell(f"pipeline directory {run.path}", as_json)
+    with RunLock(run.path), watching() as watch:
+        pipeline = Pipeline(run, config, task, watch, threads, truth if gold else None, observe, watch.stop)
+        try:
+            ledger = pipeline.run()
+        except Interrupted:
+            raise Interrupted(f"`holdfast resume {run.path}` goes on from here.") from None
+        for stage in sorted((run.path / "stages").iterdir()):
+            write_report(stage)
+        write_pipeline_report(run.path)
+    if as_json:
+        print(json.dumps({"run": str(run.path), "report": str(run.report_file), "ledger": ledger}))
+        return 0
+    show_table("", *ledger_table(ledger), 2)
+    print("KL is to SFT, in nats per answer; intervals are of 95% over held-out prompts.")
+    print(f"\nreport   {run.report_file}   (open it in a browser)")
+    return 0

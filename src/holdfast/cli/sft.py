@@ -15,15 +15,14 @@ examples:
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "sft", "fine-tune a model on demonstrations and write it to a directory", DETAILS)
+    parser = add_verb(verbs, "sft", "fine-tune a model on demonstrations and write it to a directory", work, DETAILS)
     parser.add_argument("out", type=Path, metavar="DIR", help="the model directory to write; must not exist")
     add_config_options(parser, "world", "seed", "policy", "prompts", "demonstrations")
-    parser.set_defaults(work=work)
 
 
 def work(args: argparse.Namespace) -> int:
     from holdfast.cli.session import tell_notes
-    from holdfast.cli.terminal import StopRequest, Watch
+    from holdfast.cli.terminal import watching
     from holdfast.errors import HoldfastError
     from holdfast.models.load import save_model
     from holdfast.randomness import generator
@@ -40,17 +39,13 @@ def work(args: argparse.Namespace) -> int:
         raise HoldfastError("There is nothing to imitate: give --demonstrations FILE and sft.epochs of at least 1.")
     ingredients = gather(config, task, ensemble_given=True)
     tell_notes(ingredients.task)
-    with StopRequest() as stop:
-        watch = Watch(stop)
-        try:
-            policy = imitator(ingredients)
-            loss = fine_tune(
-                policy, ingredients.codec, ingredients.task.demonstrations, config.sft,
-                config.policy.micro_batch_tokens, generator(config.run.seed, "sft"), watch,
-            )  # fmt: skip
-            take_in(ingredients, policy)
-        finally:
-            watch.finish()
+    with watching() as watch:
+        policy = imitator(ingredients)
+        loss = fine_tune(
+            policy, ingredients.codec, ingredients.task.demonstrations, config.sft, config.policy.micro_batch_tokens,
+            generator(config.run.seed, "sft"), watch,
+        )  # fmt: skip
+        take_in(ingredients, policy)
     save_model(args.out, ingredients.lm, ingredients.codec)
     print(f"{args.out}   loss {loss:.3f} nats per token over the last pass")
     return 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from types import FrameType, TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from rich.console import Console
 from rich.progress import (
@@ -48,9 +50,7 @@ class StopRequest:
             self._previous[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
@@ -72,11 +72,9 @@ class Watch:
         self._what, self._total, self._done, self._last_line = "", 0, 0, 0.0
         self._waiting: TaskID | None = None
         self._held: tuple[str, int] | None = None
-        self.worked = False  # whether anything has been begun
 
     def begin(self, what: str, total: int) -> None:
         self.finish()
-        self.worked = True
         self._what, self._total, self._done = what, total, 0
         self._last_line = time.monotonic()
         words = WORDS.get(what, what)
@@ -135,6 +133,17 @@ class Watch:
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """A `Watch` for as long as work is under way; its `stop` is to be asked at safe points."""
+    with StopRequest() as stop:
+        watch = Watch(stop)
+        try:
+            yield watch
+        finally:
+            watch.finish()
 
 
 def format_figure(value: float) -> str:

@@ -13,8 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from holdfast.config import Config
-from holdfast.lab.digests import files_of
-from holdfast.lab.references import copy_reference, waiting_for
+from holdfast.lab.references import copy_reference, files_of, waiting_for
 from holdfast.preferences.labeller import PatientLabeller
 from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory

@@ -32,6 +32,8 @@ from holdfast.run.observer import Answer
 from holdfast.train.best_of_n import BestOfN
 
 COLOURS = (1, 0, 2, 3)
+WEIGHT = 0.5  # lambda of the uncertainty-weighted score for best-of-n (Coste et al. 2023)
+ENSEMBLES: tuple[Aggregation, ...] = ("mean", "worst", "uncertainty")
 NS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -71,10 +73,10 @@ def draw_pool(run: RunDirectory, gold: Gold, prompts: Sequence[Prompt], answers:
     return Pool(torch.stack(members, dim=1), torch.stack(golds))
 
 
-def proxy_of(pool: Pool, kind: Aggregation, weight: float = 0.5) -> Tensor:
+def proxy_of(pool: Pool, kind: Aggregation) -> Tensor:
     """proxy_PN by the whole ensemble."""
     count, prompts, answers = pool.members_KPN.shape
-    return aggregate(pool.members_KPN.reshape(count, -1), kind, weight).view(prompts, answers)
+    return aggregate(pool.members_KPN.reshape(count, -1), kind, WEIGHT).view(prompts, answers)
 
 
 def curve(proxy_PN: Tensor, gold_PN: Tensor, ns: Sequence[int] = NS) -> list[Point]:
@@ -87,7 +89,7 @@ def curve(proxy_PN: Tensor, gold_PN: Tensor, ns: Sequence[int] = NS) -> list[Poi
     return found
 
 
-def curves_of(pool: Pool, weight: float = 0.5) -> dict[str, list[Point]]:
+def curves_of(pool: Pool) -> dict[str, list[Point]]:
     """By one member (the mean over members of their curves), and by the ensemble in three ways."""
     singles = [curve(member_PN, pool.gold_PN) for member_PN in pool.members_KPN]
     return {
@@ -95,9 +97,7 @@ def curves_of(pool: Pool, weight: float = 0.5) -> dict[str, list[Point]]:
             Point(points[0].n, points[0].kl, fmean(p.proxy for p in points), fmean(p.gold for p in points))
             for points in zip(*singles, strict=True)
         ],
-        "mean": curve(proxy_of(pool, "mean"), pool.gold_PN),
-        "worst": curve(proxy_of(pool, "worst"), pool.gold_PN),
-        "uncertainty": curve(proxy_of(pool, "uncertainty", weight), pool.gold_PN),
+        **{kind: curve(proxy_of(pool, kind), pool.gold_PN) for kind in ENSEMBLES},
     }
 
 
@@ -119,23 +119,15 @@ def charts(curves: dict[str, list[Point]]) -> list[ChartSpec]:
             unit=unit,
             x_label="sqrt(KL)",
             series=tuple(
-                Series(name, [p.distance for p in points], [read(p) for p in points], colour)
+                Series(name, [p.distance for p in points], [getattr(p, what) for p in points], colour)
                 for (name, points), colour in zip(curves.items(), COLOURS, strict=True)
             ),
         )
-        for title, subtitle, unit, read in (
-            ("Best-of-n: gold", "What is true of the answer that each way of scoring takes.", "gold score", _gold),
-            ("Best-of-n: proxy", "What each way of scoring says of its own choice.", "standardised score", _proxy),
+        for what, title, subtitle, unit in (
+            ("gold", "Best-of-n: gold", "What is true of the answer that each way of scoring takes.", "gold score"),
+            ("proxy", "Best-of-n: proxy", "What each way of scoring says of its own choice.", "standardised score"),
         )
     ]
-
-
-def _gold(point: Point) -> float:
-    return point.gold
-
-
-def _proxy(point: Point) -> float:
-    return point.proxy
 
 
 def fit_curve(points: Sequence[Point]) -> FormFit:

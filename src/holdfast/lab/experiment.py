@@ -19,8 +19,8 @@ from holdfast.charts.chart import ChartSpec
 from holdfast.checkpoint.files import write_atomic
 from holdfast.config import Config, config_toml, load_config
 from holdfast.errors import HoldfastError
-from holdfast.lab.digests import files_of
 from holdfast.lab.mislabels import HONEST
+from holdfast.lab.references import files_of
 from holdfast.lab.trial import Job, Trial
 
 Result = dict[str, Any]

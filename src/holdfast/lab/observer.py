@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from holdfast.checkpoint.files import sync
 from holdfast.errors import HoldfastError, first_line
@@ -21,7 +20,6 @@ OBSERVER_SEED = 20_221_019
 PAIRS_FILE = "pairs.jsonl"
 # Answers of the policy to each held-out prompt that a reward ensemble is measured on.
 ANSWERS = 4
-BLOCK = 1 << 16
 
 AnswerPrompts = Callable[[Sequence[Prompt], int], Sequence[Answer]]
 
@@ -151,36 +149,10 @@ class Rows:
         if not self._path.exists():
             return
         with self._path.open("r+b") as file:
-            # Rows come in order of step, so what has to go is at the end, however long the file is.
-            end, ends_line = _end_of(file, step)
+            end = 0
+            for line in file:
+                if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                    break
+                end += len(line)
             file.truncate(end)
-            if not ends_line:
-                file.seek(end)
-                file.write(b"\n")
-            file.flush()
             sync(file.fileno())
-
-
-def _end_of(file: BinaryIO, step: int) -> tuple[int, bool]:
-    """Where the last row that stays ends, and whether its line is ended too."""
-    end = file.seek(0, os.SEEK_END)
-    tail = b""
-    while True:
-        start = max(0, end - BLOCK)
-        file.seek(start)
-        tail = file.read(end - start) + tail
-        lines = tail.split(b"\n")
-        # The first piece may be the end of a longer line, unless it begins the file.
-        for i in range(len(lines) - 1, 0 if start else -1, -1):
-            if _step_of(lines[i]) <= step:
-                return start + len(b"\n".join(lines[: i + 1])) + (i < len(lines) - 1), i < len(lines) - 1
-        if start == 0:
-            return 0, True
-        end, tail = start, lines[0]
-
-
-def _step_of(line: bytes) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")

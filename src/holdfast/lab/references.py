@@ -8,8 +8,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -75,3 +76,9 @@ def waiting_for(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def files_of(specs: Sequence[str]) -> list[str]:
+    """Digests of the files of classes, each named as path/to/file.py:Class, since an edited class is another one."""
+    named = [match[1] for spec in specs if (match := re.fullmatch(r"\"?([^\"]+\.py):\w+\"?", spec.strip()))]
+    return [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in named if Path(name).is_file()]

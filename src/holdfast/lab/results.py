@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import tempfile
 from collections.abc import Callable, Sequence
 from glob import escape
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 
 from holdfast import __version__
 from holdfast.charts.chart import ChartSpec, grid
+from holdfast.checkpoint.files import write_atomic
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
 from holdfast.lab.experiment import Arm, Experiment, Plan, Result, ResultCell, Results
@@ -139,10 +139,7 @@ def file_of(label: str, out: Path) -> Path:
 def keep(document: Result, label: str, out: Path) -> Path:
     """Write the JSON, whole or not at all."""
     path = file_of(label, out)
-    with tempfile.NamedTemporaryFile("w", dir=out, prefix=".tmp-", delete=False, encoding="utf-8") as file:
-        file.write(json.dumps(document, indent=1) + "\n")
-    Path(file.name).replace(path)
-    path.chmod(0o644)
+    write_atomic(path, (json.dumps(document, indent=1) + "\n").encode())
     return path
 
 

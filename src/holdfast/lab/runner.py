@@ -15,6 +15,7 @@ from typing import Protocol
 
 from holdfast.errors import HoldfastError, Interrupted, first_line
 from holdfast.lab.trial import Job, Trial, ended, run_trial
+from holdfast.report.words import duration
 
 KILLED = "its process was killed, perhaps for lack of memory; the same command goes on with it."
 
@@ -167,10 +168,3 @@ def told(outcome: TrialOutcome) -> str:
     if t.rollbacks:
         words += f", {len(t.rollbacks)} rollback{'s' if len(t.rollbacks) > 1 else ''}"
     return words + (", stopped" if t.stopped else "")
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

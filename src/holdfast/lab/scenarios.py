@@ -13,49 +13,39 @@ from holdfast.lab.experiment import Arm, Scenario
 EMERGENT, PLANTED = "emergent", "planted"
 ONSET = 2
 
-# flaw -> how much people like it, in gold units; how much a member pays for it; the form that an experiment takes by
-# default. A first choice, from bare runs on seed 0; planted early, while answers still differ enough to find it.
-FLAWS: dict[str, tuple[float, float, str]] = {
-    "verbosity": (0.15, 2.0, EMERGENT),
-    "rare_tokens": (0.15, 2.0, PLANTED),
-    "repetition": (0.15, 2.0, PLANTED),
-    "prompt_echo": (0.15, 2.0, PLANTED),
-    "early_stopping": (0.15, 2.0, EMERGENT),
-    "keywords": (0.15, 2.0, EMERGENT),
-}
-
-# For a flaw of somebody's own.
+# How much people like a flaw, in gold units, and how much a member pays for it. A first choice, from bare runs on
+# seed 0; planted early, while answers still differ enough to find it.
 LIKED, PAID = 0.15, 2.0
+
+# flaw -> the form that an experiment takes by default
+FLAWS: dict[str, str] = {
+    "verbosity": EMERGENT,
+    "rare_tokens": PLANTED,
+    "repetition": PLANTED,
+    "prompt_echo": PLANTED,
+    "early_stopping": EMERGENT,
+    "keywords": EMERGENT,
+}
 
 PLAIN = Scenario("no flaw")
 NO_KL = Scenario("no flaw, no KL", ("kl.controller=fixed", "kl.beta=0.0"))
 
 
-def flaw_scenarios(name: str, spec: str, liked: float = LIKED, paid: float = PAID, default: str = "") -> list[Scenario]:
-    """A flaw in both forms; without a default form both are taken."""
-    flaw = f"flaw.name={json.dumps(spec)}"
-    return [
-        Scenario(name, (flaw, "flaw.where=labels", f"flaw.weight={liked}"), EMERGENT, default in ("", EMERGENT)),
-        Scenario(
-            name,
-            (flaw, "flaw.where=reward", f"flaw.weight={paid}", f"flaw.onset={ONSET}"),
-            PLANTED,
-            default in ("", PLANTED),
-        ),
-    ]
+def flaw_scenarios(name: str, spec: str, default: str = "", weight: float | None = None) -> list[Scenario]:
+    """A flaw in both forms; without a default form both are taken, and a weight is that of either."""
+    liked, paid = (LIKED, PAID) if weight is None else (weight, weight)
+    emergent = (f"flaw.name={json.dumps(spec)}", "flaw.where=labels", f"flaw.weight={liked}")
+    planted = (f"flaw.name={json.dumps(spec)}", "flaw.where=reward", f"flaw.weight={paid}", f"flaw.onset={ONSET}")
+    forms = ((EMERGENT, emergent), (PLANTED, planted))
+    return [Scenario(name, overrides, form, default in ("", form)) for form, overrides in forms]
 
 
-FLAW_SCENARIOS: tuple[Scenario, ...] = tuple(
-    scenario
-    for name, (liked, paid, default) in FLAWS.items()
-    for scenario in flaw_scenarios(name, name, liked, paid, default)
-)
+FLAW_SCENARIOS = tuple(scenario for name, form in FLAWS.items() for scenario in flaw_scenarios(name, name, form))
 
 
 def planted(name: str) -> Scenario:
     """One of the flaws in its planted form, whatever its default."""
-    found = next(s for s in FLAW_SCENARIOS if s.name == name and s.form == PLANTED)
-    return Scenario(found.name, found.overrides, found.form)
+    return flaw_scenarios(name, name, PLANTED)[1]
 
 
 STANDS_STILL: tuple[str, ...] = (

@@ -36,10 +36,7 @@ from holdfast.worlds.protocol import Task
 from holdfast.worlds.registry import load_task, load_world
 
 TRIAL_FILE = "trial.json"
-# How a trial is measured: 2 counts every token that was sampled, 3 has eight held-out answers to a prompt.
-FORMAT = 3
 SAID_FILE = "heldout.jsonl"
-# Comparisons of an audit have this in their id.
 # Answers to each held-out prompt: with 200 prompts the mean varies by 0.009 of gold from draw to draw, and a tenth of a
 # usual rise is 0.04.
 HELDOUT_ANSWERS = 8
@@ -113,10 +110,6 @@ class Trial:
     taken_back: list[float] = field(default_factory=list)
     verdicts: dict[int, str] = field(default_factory=dict)
     sentences: dict[int, str] = field(default_factory=dict)
-    audits: list[dict[str, Any]] = field(default_factory=list)
-    gates: list[dict[str, Any]] = field(default_factory=list)
-    refreshes: list[dict[str, Any]] = field(default_factory=list)
-    actions: list[dict[str, Any]] = field(default_factory=list)
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
     judged: list[dict[str, Any]] = field(default_factory=list)
     liked: list[float | None] = field(default_factory=list)
@@ -171,16 +164,12 @@ def _open_or_create(job: Job, config: Config, task: Task) -> RunDirectory:
     # Ids decide held-out labels and a simulated labeller's slips, so arms of a seed have equal ids.
     key = f"{Path(task.name).name}-{job.seed}{'-again' if job.again else ''}"
     facts = {"world": task.name, "seed": job.seed, "policy": config.policy.path or "built in", "key": key}
-    return RunDirectory.create(job.path, config, {**facts, "threads": 1, "labels": job.labels, "trial": FORMAT})
+    return RunDirectory.create(job.path, config, {**facts, "threads": 1, "labels": job.labels})
 
 
 def _refuse_other_settings(job: Job, config: Config) -> None:
     run = RunDirectory.open(job.path)
-    if run.manifest().get("trial") != FORMAT:
-        raise HoldfastError(
-            f"{job.path} holds a trial of an older version of Holdfast; remove it or give another --runs."
-        )
-    if run.config() != config or run.manifest().get("labels", HONEST) != job.labels:
+    if run.config() != config or run.manifest()["labels"] != job.labels:
         raise HoldfastError(f"{job.path} holds a trial with other settings; remove it or give another --runs.")
 
 
@@ -216,7 +205,7 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
         heldout = [value for _, value in read_run(run.path).gold_of("heldout")]
         likes = liked(task.labeller, observer.heldout, answers_by_round(said), heldout)
     # Last of all: a trial with this file has ended.
-    facts = {"trial": FORMAT, "seed": job.seed, "tokens": at.tokens}
+    facts = {"seed": job.seed, "tokens": at.tokens}
     write_json_atomic(run.path / TRIAL_FILE, {**facts, **clock, "judged": judged, "liked": likes})
 
 
@@ -258,10 +247,6 @@ def read_trial(path: Path) -> Trial:
         prepared_seconds=facts["prepared_seconds"],
         verdicts={int(v["round"]): str(v["level"]) for v in verdicts},
         sentences={int(v["round"]): str(v["sentence"]) for v in verdicts},
-        audits=_rows(data.events, "audit"),
-        gates=_rows(data.events, "gate"),
-        refreshes=_rows(data.events, "refresh"),
-        actions=_rows(data.events, "action"),
         rollbacks=_rows(data.events, "rollback"),
         judged=list(facts["judged"]),
         liked=list(facts["liked"]),

@@ -1,25 +1,24 @@
 """A run directory read into typed rows, while the run may still be writing it.
 
-Files may be absent. The last line of a .jsonl file may be half written and is then left out; any other line
-that cannot be read is left out too, and counted in `RunData.notes` so that the page can say so.
+Files may be absent. The last line of a .jsonl file may be half written and is then not there yet; any other line that
+cannot be read is left out, and counted in `RunData.notes` so that the page can say so.
 """
 
-import json
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from holdfast.checkpoint.files import read_json
 from holdfast.errors import HoldfastError
 from holdfast.events import KINDS, Weight, event_sentence, weight_of
 from holdfast.events.sentences import Fields, is_refused
 from holdfast.parallel.garbage import collection_paused
 from holdfast.report.metrics import MetricTable
+from holdfast.report.tail import JsonRow, Row, Tail
 from holdfast.text import as_number
-
-JsonRow = dict[str, Any]
 
 FILES = (
     "config.toml",
@@ -83,7 +82,7 @@ class SampleRow:
     prompt: str
     response: str
     finished: bool
-    score: float | None
+    score: float | None = None
     spread: float | None = None
 
 
@@ -155,65 +154,6 @@ class RunData:
         }
 
 
-@collection_paused()
-def read_run(run_dir: Path) -> RunData:
-    """Read a run directory; refuse one that holds nothing of a run."""
-    if not run_dir.is_dir():
-        raise HoldfastError(f"There is no run directory at {run_dir}; give the directory that a run wrote.")
-    if not any((run_dir / name).is_file() for name in FILES):
-        raise HoldfastError(f"{run_dir} holds no run: none of {', '.join(FILES)} is there.")
-    notes: list[str] = []
-    metrics = MetricTable()
-    for step, number, values in rows_of(run_dir / "metrics.jsonl", metric_row, notes):
-        metrics.add(step, number, values)
-    if count := metrics.taken_back:
-        notes.append(
-            f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume); "
-            "the charts show the line that was kept."
-        )
-    return run_data(
-        run_dir,
-        metrics,
-        events=tuple(rows_of(run_dir / "events.jsonl", event_row, notes)),
-        measured=tuple(rows_of(run_dir / "gold.jsonl", gold_row, notes)),
-        samples=rows_of(run_dir / "samples.jsonl", sample_row, notes),
-        timings=rows_of(run_dir / "timings.jsonl", timing_row, notes),
-        probes=rows_of(run_dir / "probes.jsonl", _probe, notes),
-        notes=notes,
-    )
-
-
-def run_data(
-    run_dir: Path,
-    metrics: MetricTable,
-    events: tuple[EventRow, ...],
-    measured: tuple[GoldRow, ...],
-    samples: Iterable[SampleRow],
-    timings: Iterable[TimingRow],
-    probes: Iterable[ProbeRow],
-    notes: list[str],
-) -> RunData:
-    """A run of the rows that were read; those that it took back are left out."""
-    manifest = read_manifest(run_dir / "manifest.json", notes)
-    gold = lineage(measured, lambda row: (row.step, (row.split, row.prompt_index)))
-    return RunData(
-        name=str(manifest.get("name") or run_dir.resolve().name),
-        config=text_of(run_dir / "config.toml") or "",
-        manifest=manifest,
-        metrics=metrics,
-        events=events,
-        gold=gold,
-        samples=lineage(samples, lambda row: (row.step, row.prompt_index)),
-        timings=lineage(timings, lambda row: (row.step, 0)),
-        probes=lineage(probes, lambda row: (row.step, row.stage)),
-        gold_undone=measured_again(measured, gold),
-        notes=tuple(notes),
-    )
-
-
-Row = TypeVar("Row")
-
-
 def lineage(rows: Iterable[Row], key: Callable[[Row], tuple[int, Hashable]]) -> tuple[Row, ...]:
     """The rows that still count: a row at step s takes back all earlier rows of its own kind at s or later.
 
@@ -237,76 +177,6 @@ def measured_again(measured: Sequence[GoldRow], kept: Sequence[GoldRow]) -> tupl
     return lineage(gone, lambda row: (row.step, row.split))
 
 
-# ---- files
-
-
-def text_of(path: Path) -> str | None:
-    try:
-        return path.read_bytes().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise HoldfastError(f"Cannot read {path} ({error.strerror}); check its permissions.") from error
-
-
-def read_manifest(path: Path, notes: list[str]) -> JsonRow:
-    text = text_of(path)
-    if text is None:
-        return {}
-    manifest = parse_row(text)
-    if manifest is None:
-        notes.append("manifest.json could not be read and was left out.")
-    return manifest or {}
-
-
-def parse_row(line: str) -> JsonRow | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def read_row(line: str, read: Callable[[JsonRow], Row]) -> Row | None:
-    """A line as a row; None for half a line, or one that is damaged."""
-    parsed = parse_row(line)
-    try:
-        return None if parsed is None else read(parsed)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
-
-
-def rows_of(path: Path, read: Callable[[JsonRow], Row], notes: list[str]) -> Iterator[Row]:
-    """The rows of a file one by one, so that a long run is never in memory as text."""
-    unread = torn = 0
-    for line in _lines(path):
-        unread += torn
-        row = read_row(line, read)
-        # Half a line is not there yet, if it is the last.
-        torn = row is None
-        if row is not None:
-            yield row
-    if unread:
-        notes.append(
-            f"{unread} {'line' if unread == 1 else 'lines'} of {path.name} could not be read "
-            f"and {'was' if unread == 1 else 'were'} left out."
-        )
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The lines that are not blank; only a newline ends one, since JSON text may hold other separators."""
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                text = line.decode("utf-8", errors="replace")
-                if text.strip():
-                    yield text
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise HoldfastError(f"Cannot read {path} ({error.strerror}); check its permissions.") from error
-
-
 # ---- rows
 
 
@@ -327,38 +197,101 @@ def gold_row(row: JsonRow) -> GoldRow:
 
 
 def sample_row(row: JsonRow) -> SampleRow:
-    return SampleRow(
-        step=int(row["step"]),
-        round=int(row.get("round", 0)),
-        prompt_index=int(row["prompt_index"]),
-        prompt=sys.intern(row["prompt"]),  # the same few prompts are answered again and again
-        response=row["response"],
-        finished=bool(row.get("finished", True)),
-        score=as_number(row.get("score")),
-        spread=as_number(row.get("spread")),
-    )
+    # The same few prompts are answered again and again.
+    return SampleRow(**row | {"prompt": sys.intern(row["prompt"])})
 
 
 def timing_row(row: JsonRow) -> TimingRow:
-    seconds = {sys.intern(name): as_number(value) for name, value in row.items() if name not in ("step", "round")}
-    return TimingRow(int(row["step"]), {name: value for name, value in seconds.items() if value is not None})
+    seconds = {sys.intern(name): value for name, value in row.items() if name not in ("step", "round", "time")}
+    return TimingRow(row["step"], seconds)
 
 
-def _probe(row: JsonRow) -> ProbeRow:
-    numbers = {sys.intern(kind): as_number(value) for kind, value in row["logprob"].items()}
-    rollout = row.get("rollout")
+def probe_row(row: JsonRow) -> ProbeRow:
+    moved = row.get("rollout")
     return ProbeRow(
         stage=sys.intern(row["stage"]),
-        step=int(row["step"]),
-        logprob={kind: number for kind, number in numbers.items() if number is not None},
-        argmax=as_number(row["argmax"]),
-        entropy=as_number(row["entropy"]),
-        margin_gain=as_number(row["margin_gain"]),
-        positive=_moved(rollout["positive"]) if rollout else None,
-        negative=_moved(rollout["negative"]) if rollout else None,
+        step=row["step"],
+        logprob={sys.intern(kind): value for kind, value in row["logprob"].items() if value is not None},
+        argmax=row["argmax"],
+        entropy=row["entropy"],
+        margin_gain=row["margin_gain"],
+        positive=_moved(moved["positive"]) if moved else None,
+        negative=_moved(moved["negative"]) if moved else None,
     )
 
 
 def _moved(tokens: Mapping[str, float | None]) -> float | None:
     before, after = tokens["before"], tokens["after"]
     return None if before is None or after is None else after - before
+
+
+# ---- a run
+
+
+class RunFollower:
+    """Keeps a run's data in memory and adds to it what the run writes."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._begin()
+
+    def _begin(self) -> None:
+        self._table = MetricTable()
+        self._metrics = Tail(self.run_dir / "metrics.jsonl", metric_row)
+        self._events = Tail(self.run_dir / "events.jsonl", event_row)
+        self._gold = Tail(self.run_dir / "gold.jsonl", gold_row)
+        self._samples = Tail(self.run_dir / "samples.jsonl", sample_row)
+        self._timings = Tail(self.run_dir / "timings.jsonl", timing_row)
+        self._probes = Tail(self.run_dir / "probes.jsonl", probe_row)
+        self._tails: tuple[Tail[Any], ...] = (
+            self._metrics, self._events, self._gold, self._samples, self._timings, self._probes,
+        )  # fmt: skip
+
+    def sizes(self) -> tuple[int, ...]:
+        """What changes when there is something new."""
+        return tuple(tail.size() for tail in self._tails)
+
+    @collection_paused()
+    def read(self) -> RunData:
+        """The run as it is now, without the rows that it took back."""
+        if any(tail.was_cut() for tail in self._tails):
+            self._begin()
+        for step, number, values in self._metrics.more():
+            self._table.add(step, number, values)
+        measured, manifest, config = self._gold.all(), self.run_dir / "manifest.json", self.run_dir / "config.toml"
+        gold = lineage(measured, lambda row: (row.step, (row.split, row.prompt_index)))
+        facts = read_json(manifest) if manifest.is_file() else {}
+        return RunData(
+            name=facts.get("name", self.run_dir.resolve().name),
+            config=config.read_text("utf-8") if config.is_file() else "",
+            manifest=facts,
+            metrics=self._table.copy(),  # whoever looks at it must not see it grow
+            events=tuple(self._events.all()),
+            gold=gold,
+            samples=lineage(self._samples.all(), lambda row: (row.step, row.prompt_index)),
+            timings=lineage(self._timings.all(), lambda row: (row.step, 0)),
+            probes=lineage(self._probes.all(), lambda row: (row.step, row.stage)),
+            gold_undone=measured_again(measured, gold),
+            notes=tuple(self._notes()),
+        )
+
+    def _notes(self) -> Iterator[str]:
+        """What a reader should know of how the files were read."""
+        if count := self._table.taken_back:
+            words = f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume)"
+            yield f"{words}; the charts show the line that was kept."
+        for tail in self._tails:
+            if count := tail.unread:
+                lines = (
+                    "line of {} could not be read and was" if count == 1 else "lines of {} could not be read and were"
+                )
+                yield f"{count} {lines.format(tail.path.name)} left out."
+
+
+def read_run(run_dir: Path) -> RunData:
+    """Read a run directory; refuse one that holds nothing of a run."""
+    if not run_dir.is_dir():
+        raise HoldfastError(f"There is no run directory at {run_dir}; give the directory that a run wrote.")
+    if not any((run_dir / name).is_file() for name in FILES):
+        raise HoldfastError(f"{run_dir} holds no run: none of {', '.join(FILES)} is there.")
+    return RunFollower(run_dir).read()

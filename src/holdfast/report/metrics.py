@@ -2,24 +2,13 @@
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
-from typing import overload
 
 from holdfast.text import as_number
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRow:
-    """The metrics of one step; a metric that was null is not in `values`."""
-
-    step: int
-    round: int
-    values: Mapping[str, float]
-
-
-class MetricTable(Sequence[MetricRow]):
+class MetricTable:
     """Rows in order of step. A step that is written again takes back its first writing and all that came after it."""
 
     def __init__(self) -> None:
@@ -81,19 +70,6 @@ class MetricTable(Sequence[MetricRow]):
     def places(self) -> list[float]:
         """The steps as places on an axis, shared by all charts; only once the table is complete."""
         return [float(step) for step in self.steps]
-
-    @overload
-    def __getitem__(self, index: int) -> MetricRow: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[MetricRow]: ...
-
-    def __getitem__(self, index: int | slice) -> MetricRow | list[MetricRow]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        at = index + len(self) if index < 0 else index
-        values = {name: c[at] for name, c in self._columns.items() if at < len(c) and not math.isnan(c[at])}
-        return MetricRow(self.steps[at], self.rounds[at], values)
 
     def __len__(self) -> int:
         return len(self.steps)

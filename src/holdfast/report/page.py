@@ -2,23 +2,24 @@
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from holdfast.charts.chart import line_chart
 from holdfast.charts.layers import MOST_ROUNDS
+from holdfast.charts.spec import ChartSpec
 from holdfast.charts.style import CHART_STYLE
 from holdfast.checkpoint.files import write_atomic
 from holdfast.report import refreshes, rounds, samples, undone, words
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
-from holdfast.text import as_number, clip, format_value, visible
+from holdfast.text import as_number, clip, counted, percent, visible
 
 CONFIG_LIMIT = 100_000
 MOST_MAIN_EVENTS = 60
@@ -60,13 +61,30 @@ GUARD_WORDS = (
 )  # fmt: skip
 
 
-# Text from a run is made visible in the place where Jinja prints it, so that no piece can be forgotten.
-ENVIRONMENT = Environment(
-    loader=PackageLoader("holdfast.report", "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=lambda value: visible(value) if type(value) is str else value,
-)
+def environment(package: str) -> Environment:
+    """The templates of a package, with what they print: charts, and numbers as a person reads them."""
+    made = Environment(
+        loader=PackageLoader(package, "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Text from a run is made visible in the place where it is printed, so that no piece can be forgotten.
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    made.filters |= {
+        "chart": chart, "narrow": narrow, "glyph": rounds.glyph, "percent": percent, "counted": counted,
+        "duration": words.duration,
+    }  # fmt: skip
+    return made
+
+
+def chart(spec: ChartSpec) -> Markup:
+    """A chart as a figure of a page."""
+    return Markup(f'<figure class="chart">{line_chart(spec, inline=True)}</figure>')
+
+
+ENVIRONMENT = environment("holdfast.report")
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
@@ -92,29 +110,21 @@ def render(run: RunData) -> str:
         notes=run.notes,
         tiles=words.tiles(run),
         rounds=rounds.round_table(run),
-        head=[(line_chart(spec, inline=True), line_chart(narrow(spec), inline=True)) for spec in shown.head],
         has_gold=any(row.gold is not None for row in run.gold),
         has_refresh=bool(accepted),
         marked_every=marked_every(sum(bool(event.step) for event in accepted)),
         has_refused=bool(refreshes.refused_events(run)),
         has_rollback=bool(undone.rollbacks(run)),
         has_stripes=1 < len(set(run.metrics.rounds)) <= MOST_ROUNDS,
-        audits=[line_chart(spec, inline=True) for spec in shown.audits],
-        main=[line_chart(spec, inline=True) for spec in shown.main],
-        signals=[line_chart(spec, inline=True) for spec in shown.signals],
-        more_signals=[line_chart(spec, inline=True) for spec in shown.more_signals],
-        more=[line_chart(spec, inline=True) for spec in shown.more],
-        dynamics=[
-            (group.title, [line_chart(spec, inline=True) for spec in group.charts])
-            for group in dynamics(run.probes, run.squeezed_at)
-        ],
-        missing=shown.missing,
+        shown=shown,
+        dynamics=dynamics(run.probes, run.squeezed_at),
         main_events=_ends(main_events),
         main_events_left=max(0, len(main_events) - MOST_MAIN_EVENTS),
         all_events=run.events[-MOST_EVENTS:],
         events_in_all=len(run.events),
         samples=samples.before_and_after(run),
         timings=_timings(run),
+        steps=len(run.timings),
         config=config,
         config_omitted=config_omitted,
         glossary=[
@@ -170,32 +180,11 @@ def _ends(events: list[EventRow]) -> list[EventRow]:
     return events[: MOST_MAIN_EVENTS // 3] + events[len(events) - (MOST_MAIN_EVENTS - MOST_MAIN_EVENTS // 3) :]
 
 
-@dataclass(frozen=True)
-class PhaseTime:
-    """One row of the table of times; `bar` is a width of at most 120."""
-
-    phase: str
-    total: str
-    mean: str
-    share: str
-    bar: str
-
-
-def _timings(run: RunData) -> list[PhaseTime]:
+def _timings(run: RunData) -> list[tuple[str, float, float]]:
+    """The phases of a step by the time that they took: in all, and as a share."""
     totals: dict[str, float] = {}
     for row in run.timings:
         for phase, seconds in row.seconds.items():
             totals[phase] = totals.get(phase, 0.0) + seconds
-    whole = sum(totals.values())
-    if whole <= 0:
-        return []
-    return [
-        PhaseTime(
-            phase=phase.replace("_", " "),
-            total=words.duration(seconds),
-            mean=words.duration(seconds / len(run.timings)),
-            share=format_value(seconds / whole, percent=True),
-            bar=f"{max(0.0, 120 * seconds / whole):.1f}",
-        )
-        for phase, seconds in sorted(totals.items(), key=lambda item: -item[1])
-    ]
+    whole, longest_first = sum(totals.values()), sorted(totals.items(), key=lambda item: -item[1])
+    return [(phase.replace("_", " "), seconds, seconds / whole) for phase, seconds in longest_first if whole]

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.charts.chart import line_chart
 from holdfast.charts.spec import ChartSpec, Series
-from holdfast.checkpoint.files import write_atomic
+from holdfast.checkpoint.files import read_json, write_atomic
 from holdfast.report.data import ProbeRow, read_run
 from holdfast.report.page import page
 from holdfast.report.probe_panels import TITLES, Dynamics, dynamics, side_by_side
+from holdfast.track.sinks import read_rows
 
-
-@dataclass(frozen=True)
-class StageRow:
-    """A row of the table of stages, as texts."""
-
-    label: str
-    start: str
-    gold: str
-    people: str
-    kl: str
-    length: str
-    labels: str
-    audits: str
-    tokens: str
-    note: str
-    report: str
-
-
-def is_pipeline(run_dir: Path) -> bool:
-    """Whether a directory is a pipeline's and not a single run's."""
-    try:
-        return bool(json.loads((run_dir / "manifest.json").read_text("utf-8")).get("stage") == "pipeline")
-    except (OSError, ValueError):
-        return False
+# The table of stages: the names of its columns on the page and, shorter, in a terminal.
+COLUMNS = {
+    "Stage": "stage",
+    "from": "from",
+    "Gold": "gold",
+    "People prefer it to SFT": "people vs SFT",
+    "KL to SFT": "KL",
+    "Length": "length",
+    "Labels": "labels",
+    "Audits": "audits",
+    "Tokens sampled / trained on": "tokens",
+}
 
 
 def write_pipeline_report(run_dir: Path, out: Path | None = None) -> Path:
@@ -48,25 +35,22 @@ def write_pipeline_report(run_dir: Path, out: Path | None = None) -> Path:
     return target
 
 
-def read_ledger(run_dir: Path) -> list[dict[str, Any]]:
-    file = run_dir / "ledger.jsonl"
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines() if line] if file.is_file() else []
-
-
 def render(run_dir: Path) -> str:
     """The whole page as text."""
-    ledger = read_ledger(run_dir)
-    manifest = json.loads((run_dir / "manifest.json").read_text("utf-8"))
+    file = run_dir / "ledger.jsonl"
+    ledger = list(read_rows(file)) if file.is_file() else []
+    manifest = read_json(run_dir / "manifest.json")
     probes, groups = _probes(run_dir, ledger)
     return page(
         "pipeline",
-        name=str(manifest.get("name") or run_dir.name),
+        name=manifest["name"],
         facts=[(key, str(manifest[key])) for key in ("world", "policy", "seed", "started") if key in manifest],
         result=sentence(ledger),
-        rows=[_row(row) for row in ledger],
-        charts=[line_chart(spec, inline=True) for spec in stage_charts(ledger)],
-        side=[line_chart(replace(spec, width=355.0), inline=True) for spec in side_by_side(probes)],
-        dynamics=[(group.title, [line_chart(spec, inline=True) for spec in group.charts]) for group in groups],
+        columns=list(COLUMNS),
+        rows=[(row, _cells(row)) for row in ledger],
+        charts=stage_charts(ledger),
+        side=[replace(spec, width=355.0) for spec in side_by_side(probes)],
+        dynamics=groups,
     )
 
 
@@ -100,7 +84,7 @@ def sentence(ledger: Sequence[Mapping[str, Any]]) -> str:
         parts.append(f"people prefer the last policy to SFT in {last['win_rate']['mean']:.0%} of comparisons")
     parts.append(f"it is {last['kl']['mean']:.1f} nats of KL from SFT")
     text = f"From {first['stage']} to {last['stage']}: " + ", ".join(parts)
-    labels = sum(row["labels"] + row.get("audit_labels", 0) + row.get("measure_labels", 0) for row in ledger)
+    labels = sum(row["labels"] + _audits(row) for row in ledger)
     return f"{text}. All stages together took {labels:,} labels."
 
 
@@ -128,32 +112,29 @@ def stage_charts(ledger: Sequence[Mapping[str, Any]]) -> list[ChartSpec]:
     return [spec for spec in specs if spec.has_data()]
 
 
-def _row(row: Mapping[str, Any]) -> StageRow:
-    return StageRow(
-        label=str(row["stage"]),
-        start=str(row.get("start", "")),
-        gold=_interval(row.get("gold"), "{:.2f}"),
-        people=_interval(row.get("win_rate"), "{:.0%}"),
-        kl=_interval(row.get("kl"), "{:z.2f}"),
-        length=_interval(row.get("length"), "{:.1f}"),
-        labels=f"{row.get('labels', 0):,}",
-        audits=f"{row.get('audit_labels', 0) + row.get('measure_labels', 0):,}",
-        tokens=f"{row.get('tokens_sampled', 0):,} / {row.get('tokens_trained', 0):,}",
-        note=str(row.get("note") or ""),
-        report=f"stages/{row['number']}-{row['stage']}/report.html",
-    )
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    return [
+        row["stage"],
+        row["start"],
+        _interval(row.get("gold"), "{:.2f}"),
+        _interval(row.get("win_rate"), "{:.0%}"),
+        _interval(row.get("kl"), "{:z.2f}"),
+        _interval(row.get("length"), "{:.1f}"),
+        f"{row['labels']:,}",
+        f"{_audits(row):,}",
+        f"{row['tokens_sampled']:,} / {row['tokens_trained']:,}",
+    ]
+
+
+def _audits(row: Mapping[str, Any]) -> int:
+    """Labels of the guard's audits, and of the comparison with SFT, which not every stage has."""
+    return int(row["audit_labels"]) + int(row.get("measure_labels", 0))
 
 
 def ledger_table(ledger: Sequence[Mapping[str, Any]]) -> tuple[Sequence[str], list[list[str]]]:
     """The ledger for a terminal: names of columns, and rows of texts."""
-    columns = ("stage", "from", "gold", "people vs SFT", "KL", "length", "labels", "audits", "tokens")
-    rows = []
-    for entry in ledger:
-        row = _row(entry)
-        tokens = entry.get("tokens_sampled", 0) + entry.get("tokens_trained", 0)
-        cells = [row.label, row.start, row.gold, row.people, row.kl, row.length, row.labels, row.audits]
-        rows.append([*cells, f"{tokens / 1000:,.0f}k"])
-    return columns, rows
+    tokens = [f"{(row['tokens_sampled'] + row['tokens_trained']) / 1000:,.0f}k" for row in ledger]
+    return list(COLUMNS.values()), [[*_cells(row)[:-1], count] for row, count in zip(ledger, tokens, strict=True)]
 
 
 def _interval(value: Mapping[str, float] | None, form: str) -> str:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from holdfast.charts.layers import px
 from holdfast.events.sentences import Rate, advised, averaged, back_to, chosen, done, goal, rate_of, refused
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.undone import Undone, rollbacks, undone
-from holdfast.text import because, counted, listed, one_line, percent, sentence
+from holdfast.text import because, counted, listed, one_line, sentence
 
 GUARD_EVENTS = frozenset({"audit", "verdict", "action", "advice", "rollback", "stopped"})
 MOST_ROWS = 40
@@ -142,17 +144,6 @@ def _adversarial(event: EventRow) -> int:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """People's win rate against one opponent, as the table shows it."""
-
-    rate: str
-    note: str
-    claimed: str
-    overclaimed: bool
-    glyph: str
-
-
-@dataclass(frozen=True)
 class Deed:
     """Something that was seen or done; `weight` is main, minor or alarm."""
 
@@ -166,8 +157,8 @@ class RoundRow:
 
     number: int
     level: str
-    reference: Cell | None
-    anchor: Cell | None
+    reference: Rate | None
+    anchor: Rate | None
     deeds: tuple[Deed, ...]
     undone: bool
 
@@ -213,29 +204,17 @@ def _row(number: int, events: list[EventRow], gone: Undone) -> RoundRow:
     return RoundRow(
         number=number,
         level=verdict.fields["level"] if verdict else "",
-        reference=_cell(rate_of(audit.fields, "reference")) if audit else None,
-        anchor=_cell(rate_of(audit.fields, "anchor")) if audit else None,
+        reference=rate_of(audit.fields, "reference") if audit else None,
+        anchor=rate_of(audit.fields, "anchor") if audit else None,
         deeds=tuple(deeds[-MOST_DEEDS:]),
         undone=judged is not None and gone.covers(judged.step),
-    )
-
-
-def _cell(rate: Rate | None) -> Cell | None:
-    if rate is None:
-        return None
-    return Cell(
-        rate=percent(rate.rate),
-        note=f"{rate.interval}, {counted(rate.pairs, 'pair')}",
-        claimed="" if rate.claimed is None else percent(rate.claimed),
-        overclaimed=rate.overclaimed,
-        glyph=_glyph(rate),
     )
 
 
 GLYPH_WIDTH, GLYPH_HEIGHT = 104.0, 14.0
 
 
-def _glyph(rate: Rate) -> str:
+def glyph(rate: Rate) -> Markup:
     """A small scale from 0 to 100%: people's interval and rate, a tick at one half, a diamond at the claim."""
 
     def at(value: float) -> float:
@@ -252,7 +231,7 @@ def _glyph(rate: Rate) -> str:
         parts.append(f'<path class="claim" d="M{px(x - 4)} {px(middle)}l4 -5l4 5l-4 5z"/>')
     parts.append(f'<circle class="people" cx="{px(at(rate.rate))}" cy="{px(middle)}" r="3"/>')
     size = f'width="{px(GLYPH_WIDTH)}" height="{px(GLYPH_HEIGHT)}"'
-    return f'<svg class="glyph" {size} aria-hidden="true">{"".join(parts)}</svg>'
+    return Markup(f'<svg class="glyph" {size} aria-hidden="true">{"".join(parts)}</svg>')
 
 
 # ---- deeds: lines for each event of a round; the verdict's sentence stands once, however many quote it

@@ -12,14 +12,12 @@ from holdfast.people.accounts import Role
 from holdfast.people.batches import asked_for
 from holdfast.people.label_weights import read_quality
 from holdfast.people.queue import LabelQueue, Lease, Said
-from holdfast.people.requests import OwnerAction, OwnerRequest
+from holdfast.people.requests import OwnerAction
 from holdfast.preferences.encoding import prompt_json
 from holdfast.report import rounds, words
 from holdfast.text import as_number
 from holdfast.web.login import check_login
 from holdfast.web.security import Anyone, Labelling, Owning, Refused, TheSite, Watching
-
-router = APIRouter(prefix="/api/v1")
 
 KEY_PATTERN = r"^[A-Za-z0-9_.:-]+$"
 KEY = Annotated[str, Field(min_length=8, max_length=64, pattern=KEY_PATTERN)]
@@ -31,10 +29,22 @@ class ErrorOut(BaseModel):
     detail: str
 
 
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": ErrorOut} for code in (400, 401, 403, 404, 405, 409, 413, 422)
+}
+router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
+
+
 class Strict(BaseModel):
     """Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Mirror(BaseModel):
+    """An object of the library as a document, by the names of its attributes."""
+
+    model_config = ConfigDict(from_attributes=True)
 
 
 class LogIn(Strict):
@@ -44,19 +54,17 @@ class LogIn(Strict):
     password: str = Field(max_length=2000)
 
 
-class LoggedIn(BaseModel):
-    """A session, and who it belongs to."""
-
-    token: str = Field(description="Send it as `Authorization: Bearer TOKEN`.")
-    name: str
-    role: Role
-
-
-class Me(BaseModel):
+class Me(Mirror):
     """Who the session belongs to."""
 
     name: str
     role: Role
+
+
+class LoggedIn(Me):
+    """A session, and who it belongs to."""
+
+    token: str = Field(description="Send it as `Authorization: Bearer TOKEN`.")
 
 
 class PairOut(BaseModel):
@@ -109,14 +117,14 @@ class RemarkIn(Strict):
     text: str = Field("", max_length=2000)
 
 
-class BatchOut(BaseModel):
+class BatchOut(Mirror):
     """Comparisons that were asked together, and how many are answered."""
 
     name: str
     purpose: str
     asked: int
     answered: int
-    left_out: int
+    left_out: int = Field(validation_alias="dropped")
     asked_at: float
 
 
@@ -147,7 +155,7 @@ class MetricOut(BaseModel):
     values: list[float | None]
 
 
-class MeasureOut(BaseModel):
+class MeasureOut(Mirror):
     """One measure of a labeller, beside that of the others."""
 
     name: str
@@ -157,7 +165,7 @@ class MeasureOut(BaseModel):
     finding: str
 
 
-class LabellerOut(BaseModel):
+class LabellerOut(Mirror):
     """How far a labeller can be relied on."""
 
     name: str
@@ -166,7 +174,7 @@ class LabellerOut(BaseModel):
     measures: list[MeasureOut]
 
 
-class QualityOut(BaseModel):
+class QualityOut(Mirror):
     """How far the labellers agree, and each of them."""
 
     alpha: float | None = Field(description="Krippendorff's alpha over comparisons that several people answered.")
@@ -183,7 +191,7 @@ class RequestIn(Strict):
     reason: str = Field("", max_length=500)
 
 
-class RequestOut(BaseModel):
+class RequestOut(Mirror):
     """A request, and what came of it."""
 
     id: int
@@ -207,11 +215,6 @@ class InvitationOut(BaseModel):
     path: str = Field(description="Add it to the server's address; it can be used once.")
 
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": ErrorOut} for code in (400, 401, 403, 404, 405, 409, 413, 422)
-}
-
-
 def pair_out(lease: Lease) -> PairOut:
     shown = lease.shown
     # Who could tell a check item would take more care with it than with others.
@@ -227,7 +230,7 @@ def next_of(queue: LabelQueue, name: str) -> PairOut | None:
     return None if lease is None else pair_out(lease)
 
 
-@router.post("/session", responses={**PROBLEMS, 429: {"model": ErrorOut}}, tags=["session"])
+@router.post("/session", responses={429: {"model": ErrorOut}}, tags=["session"])
 def log_in(request: Request, site: TheSite, body: LogIn) -> LoggedIn:
     """Log in with name and password."""
     account = check_login(request, site, body.name, body.password)
@@ -237,33 +240,33 @@ def log_in(request: Request, site: TheSite, body: LogIn) -> LoggedIn:
     return LoggedIn(token=token, name=account.name, role=account.role)
 
 
-@router.delete("/session", responses=PROBLEMS, status_code=204, tags=["session"])
+@router.delete("/session", status_code=204, tags=["session"])
 def log_out(visitor: Anyone, site: TheSite) -> Response:
     """End the session."""
     site.accounts.close_session(visitor.token)
     return Response(status_code=204)
 
 
-@router.get("/me", responses=PROBLEMS, tags=["session"])
+@router.get("/me", tags=["session"])
 def me(visitor: Anyone) -> Me:
     """Who you are."""
-    return Me(name=visitor.name, role=visitor.role)
+    return Me.model_validate(visitor)
 
 
-@router.post("/next", responses=PROBLEMS, tags=["labelling"])
+@router.post("/next", tags=["labelling"])
 def take_next(visitor: Labelling, site: TheSite) -> PairOut | None:
     """The pair to answer now, leased to you; null where there is none."""
     return next_of(site.queue, visitor.name)
 
 
-@router.post("/answers", responses=PROBLEMS, tags=["labelling"])
+@router.post("/answers", tags=["labelling"])
 def answer(visitor: Labelling, site: TheSite, body: AnswerIn) -> AnswerOut:
     """Store an answer. When this returns, the label survives a crash."""
     done = site.queue.submit(body.id, visitor.name, body.lease, body.said, body.seconds)
     return AnswerOut(id=done.id, again=done.again, next=next_of(site.queue, visitor.name))
 
 
-@router.post("/answers/{id}/reveal", responses=PROBLEMS, tags=["labelling"])
+@router.post("/answers/{id}/reveal", tags=["labelling"])
 def reveal(
     visitor: Labelling, site: TheSite, id: Annotated[str, Path(max_length=64, pattern=KEY_PATTERN)]
 ) -> RevealOut:
@@ -274,33 +277,28 @@ def reveal(
     )
 
 
-@router.post("/undo", responses=PROBLEMS, tags=["labelling"])
+@router.post("/undo", tags=["labelling"])
 def undo(visitor: Labelling, site: TheSite) -> PairOut | None:
     """Take back your last answer or skip, unless it was revealed; its pair is yours again. Null where there is none."""
     lease = site.queue.undo(visitor.name)
     return None if lease is None else pair_out(lease)
 
 
-@router.post("/remarks", responses=PROBLEMS, status_code=204, tags=["labelling"])
+@router.post("/remarks", status_code=204, tags=["labelling"])
 def remark(visitor: Labelling, site: TheSite, body: RemarkIn) -> Response:
     """A note or a flag on the pair that you hold."""
     site.queue.remark(body.id, visitor.name, body.lease, body.kind, body.text)
     return Response(status_code=204)
 
 
-@router.get("/progress", responses=PROBLEMS, tags=["labelling"])
+@router.get("/progress", tags=["labelling"])
 def progress(visitor: Labelling, site: TheSite) -> ProgressOut:
     """How many you have answered, and what the run waits for."""
-    batches = [
-        BatchOut(
-            name=b.name, purpose=b.purpose, asked=b.asked, answered=b.answered, left_out=b.dropped, asked_at=b.asked_at
-        )
-        for b in site.queue.waiting()
-    ]
+    batches = [BatchOut.model_validate(batch) for batch in site.queue.waiting()]
     return ProgressOut(mine=site.queue.done_by(visitor.name), waiting=batches)
 
 
-@router.get("/run", responses=PROBLEMS, tags=["run"])
+@router.get("/run", tags=["run"])
 def run(visitor: Watching, site: TheSite) -> RunOut:
     """How the run stands."""
     data = site.live.picture().data
@@ -313,7 +311,7 @@ def run(visitor: Watching, site: TheSite) -> RunOut:
     )  # fmt: skip
 
 
-@router.get("/metrics", responses=PROBLEMS, tags=["run"])
+@router.get("/metrics", tags=["run"])
 def metrics(visitor: Watching, site: TheSite, name: Annotated[str, Query(max_length=200)]) -> MetricOut:
     """One metric, step by step; docs/reference/metrics.md has the names."""
     data = site.live.picture().data
@@ -322,7 +320,7 @@ def metrics(visitor: Watching, site: TheSite, name: Annotated[str, Query(max_len
     return MetricOut(name=name, steps=list(data.metrics.steps), values=list(data.metrics.column(name)))
 
 
-@router.get("/events", responses=PROBLEMS, tags=["run"])
+@router.get("/events", tags=["run"])
 def events(visitor: Watching, site: TheSite, after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> list[dict[str, Any]]:
     """What happened, in order, from the `after`-th on; at most 1000."""
     page = site.live.picture().data.events[after : after + 1000]
@@ -337,48 +335,26 @@ def _plain(fields: Any) -> dict[str, Any]:
     return {k: (as_number(v) if isinstance(v, float) else v) for k, v in fields.items()}
 
 
-@router.get("/quality", responses=PROBLEMS, tags=["labels"])
+@router.get("/quality", tags=["labels"])
 def quality(visitor: Watching, site: TheSite) -> QualityOut:
     """How far people agree, and who is found unreliable."""
-    team = read_quality(site.store.database, site.run.key)
-    return QualityOut(
-        alpha=team.alpha,
-        shared=team.shared,
-        labellers=[
-            LabellerOut(
-                name=one.name,
-                answers=one.answers,
-                reliable=one.reliable,
-                measures=[
-                    MeasureOut(name=m.name, value=m.value, count=m.count, beside=m.beside, finding=m.finding)
-                    for m in one.measures
-                ],
-            )
-            for one in team.labellers
-        ],
-    )
+    return QualityOut.model_validate(read_quality(site.store.database, site.run.key))
 
 
-def request_out(request: OwnerRequest) -> RequestOut:
-    return RequestOut(
-        id=request.id, action=request.action, arguments=dict(request.arguments), reason=request.reason,
-        asked_by=request.asked_by, state=request.state, outcome=request.outcome,
-    )  # fmt: skip
-
-
-@router.get("/requests", responses=PROBLEMS, tags=["run"])
+@router.get("/requests", tags=["run"])
 def requests(visitor: Watching, site: TheSite) -> list[RequestOut]:
     """What owners have asked of the run, the newest first."""
-    return [request_out(request) for request in site.requests.recent()]
+    return [RequestOut.model_validate(request) for request in site.requests.recent()]
 
 
-@router.post("/requests", responses=PROBLEMS, tags=["run"])
+@router.post("/requests", tags=["run"])
 def ask(visitor: Owning, site: TheSite, body: RequestIn) -> RequestOut:
     """Ask something of the run; it is carried out at its next safe point."""
-    return request_out(site.requests.ask(body.id, body.action, body.arguments, body.reason, visitor.name))
+    asked = site.requests.ask(body.id, body.action, body.arguments, body.reason, visitor.name)
+    return RequestOut.model_validate(asked)
 
 
-@router.delete("/requests/{number}", responses=PROBLEMS, status_code=204, tags=["run"])
+@router.delete("/requests/{number}", status_code=204, tags=["run"])
 def withdraw(visitor: Owning, site: TheSite, number: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
     """Take back a request that has not been carried out."""
     if not site.requests.withdraw(number):
@@ -386,7 +362,7 @@ def withdraw(visitor: Owning, site: TheSite, number: Annotated[int, Path(ge=1, l
     return Response(status_code=204)
 
 
-@router.post("/invitations", responses=PROBLEMS, tags=["people"])
+@router.post("/invitations", tags=["people"])
 def invite(visitor: Owning, site: TheSite, body: InvitationIn) -> InvitationOut:
     """A link with which one person makes an account."""
     return InvitationOut(path=f"/join/{site.accounts.invite(body.role, visitor.name)}")

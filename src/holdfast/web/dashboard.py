@@ -10,12 +10,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from holdfast.charts.chart import line_chart
 from holdfast.charts.spec import ChartSpec
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.report import rounds, words
 from holdfast.report.data import EventRow, RunData
-from holdfast.report.panels import narrow, panels
+from holdfast.report.panels import panels
 from holdfast.reward.ensemble import VersionStore
 from holdfast.web.pages import page, render
 from holdfast.web.security import TheSite, Watching
@@ -105,14 +104,11 @@ def draw(run: RunData, site: Site) -> tuple[str, str]:
         ending=rounds.ending(run, state),
         result=words.result(run),
         tiles=words.tiles(run),
-        head=[(line_chart(spec, inline=True), line_chart(narrow(spec), inline=True)) for spec in shown.head],
-        audits=[line_chart(spec, inline=True) for spec in shown.audits],
-        main=[line_chart(spec, inline=True) for spec in shown.main],
-        signals=[line_chart(spec, inline=True) for spec in signals],
+        shown=shown,
+        signals=signals,
         moments=time_line(run),
     )
-    rest = [line_chart(spec, inline=True) for spec in (*shown.more, *others)]
-    return live, render("charts.html", charts=rest)
+    return live, render("charts.html", charts=[*shown.more, *others])
 
 
 def always_first(signals: Sequence[ChartSpec]) -> tuple[list[ChartSpec], list[ChartSpec]]:

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.report.data import RunData
-from holdfast.report.tail import RunFollower
+from holdfast.report.data import RunData, RunFollower
 
 LOG = logging.getLogger("holdfast.web")
 LOOK_SECONDS = 1.0

@@ -9,10 +9,9 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from holdfast.charts.style import CHART_STYLE
-from holdfast.text import visible
+from holdfast.report.page import environment
 from holdfast.web.security import Visitor, site_of, visitor_of
 
 ASSETS = {
@@ -24,14 +23,7 @@ ASSETS = {
     "icon.svg": ("web", "image/svg+xml"),
 }
 
-ENVIRONMENT = Environment(
-    loader=PackageLoader("holdfast.web", "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    finalize=lambda value: visible(value) if type(value) is str else value,
-)
+ENVIRONMENT = environment("holdfast.web")
 
 
 def render(template: str, /, **values: Any) -> str:

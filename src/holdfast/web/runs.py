@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from holdfast.charts.chart import line_chart
 from holdfast.charts.spec import ChartSpec, Series
 from holdfast.charts.style import PALETTE_SIZE
 from holdfast.events.sentences import rate_of
 from holdfast.report import rounds, words
-from holdfast.report.data import RunData
+from holdfast.report.data import RunData, RunFollower
 from holdfast.report.guard_panels import window
 from holdfast.report.panels import MAIN, MORE, MetricPanel
-from holdfast.report.tail import RunFollower
 from holdfast.report.undone import undone
 from holdfast.text import format_value, percent
 from holdfast.web.pages import page
@@ -128,9 +125,8 @@ def compare(
     wanted = [name for name in names if name in (run or names[:3])][:MOST_RUNS]
     parent = site.run.path.resolve().parent
     runs = {name: read(parent / name) for name in wanted}
-    charts = [audited(runs), *(overlaid(panel, runs) for panel in COMPARED)]
-    drawn = [line_chart(replace(spec), inline=True) for spec in charts if spec.has_data()]
+    charts = [spec for spec in (audited(runs), *(overlaid(panel, runs) for panel in COMPARED)) if spec.has_data()]
     return page(
-        request, "compare.html", visitor, names=names, wanted=wanted, charts=drawn, figures=figures(runs),
+        request, "compare.html", visitor, names=names, wanted=wanted, charts=charts, figures=figures(runs),
         most=MOST_RUNS,
     )  # fmt: skip

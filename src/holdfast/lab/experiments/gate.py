@@ -53,24 +53,21 @@ def kind_of(refreshes: list[dict[str, Any]]) -> Result:
     accepted = [r for r in refreshes if r["accepted"]]
     harmful = [r for r in refreshes if r["harmful"]]
 
-    def mean(rows: list[dict[str, Any]], when: str, what: str) -> float | None:
-        return fmean(r[when][what] for r in rows) if rows else None
-
     return {
         "count": len(refreshes),
         "accepted": len(accepted),
         "harmful": len(harmful),
         "harmful_accepted": sum(r["accepted"] for r in harmful),
         "harmful_runs": len(runs_of(harmful)),
-        "accepted_rightness": {
-            f"{what}_{when}": mean(accepted, when, what) for what in ("accuracy", "ece") for when in ("before", "after")
-        },
-        "refused_rightness": {
-            f"{what}_{when}": mean([r for r in refreshes if not r["accepted"]], when, what)
-            for what in ("accuracy", "ece")
-            for when in ("before", "after")
-        },
+        "accepted_rightness": rightness_of(accepted),
+        "refused_rightness": rightness_of([r for r in refreshes if not r["accepted"]]),
     }
+
+
+def rightness_of(refreshes: list[dict[str, Any]]) -> Result:
+    """Mean accuracy and calibration error before and after; None where there was no refresh."""
+    named = [(what, when) for what in ("accuracy", "ece") for when in ("before", "after")]
+    return {f"{what}_{when}": fmean(r[when][what] for r in refreshes) if refreshes else None for what, when in named}
 
 
 def tables(result: Result) -> list[Table]:
