@@ -58,9 +58,9 @@ class Cursor:
             if self._position == self._count:
                 self._epoch, self._position = self._epoch + 1, 0
                 self._order = self._shuffled()
-            some = self._order[self._position : self._position + n - len(taken)]
-            self._position += len(some)
-            taken += some
+            rows = self._order[self._position : self._position + n - len(taken)]
+            self._position += len(rows)
+            taken += rows
         return taken
 
     def state(self) -> dict[str, int]:

@@ -15,7 +15,7 @@ from made_trials import trial
 
 from holdfast.errors import HoldfastError
 from holdfast.lab import runner
-from holdfast.lab.runner import KILLED, Clock, TrialOutcome, attempt_trials, told
+from holdfast.lab.runner import KILLED, Clock, TrialOutcome, attempt_trials, summary
 from holdfast.lab.trial import TRIAL_FILE, Job, Trial
 
 
@@ -110,7 +110,7 @@ def test_a_line_says_what_happened_and_how_long_is_left(tmp_path: Path) -> None:
     assert line.endswith(" left")
     # Nothing was run yet, so nothing is known about the time.
     assert "left" not in Clock(jobs=3, workers=1).line(TrialOutcome(job, found), fresh=False)
-    assert told(TrialOutcome(job, trial([0.0, 0.5], stopped="asked"))).endswith(", stopped")
+    assert summary(TrialOutcome(job, trial([0.0, 0.5], stopped="asked"))).endswith(", stopped")
 
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:

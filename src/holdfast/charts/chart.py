@@ -39,8 +39,8 @@ def grid(charts: Sequence[ChartSpec], columns: int) -> str:
     for row in rows:
         height = max(spec.height for spec in row)
         header = max(header_height(spec) for spec in row)
-        for column, given in enumerate(row):
-            spec = replace(given, width=widths[column], height=height)
+        for column, plain in enumerate(row):
+            spec = replace(plain, width=widths[column], height=height)
             drawn = panel(spec, plot_area(spec, header, gutters[column]), inline=False)
             parts.append(f'<g transform="translate({px(sum(widths[:column]))} {px(top)})">{drawn}</g>')
         top += height

@@ -293,9 +293,9 @@ def _intervals(series: Series, plot: Plot, colour: int) -> str:
 
 
 def _look(spec: ChartSpec, index: int) -> tuple[int, str]:
-    given = spec.series[index].colour
+    colour = spec.series[index].colour
     dash = DASHES[index % len(DASHES)]
-    return (index if given is None else given) % PALETTE_SIZE, f' stroke-dasharray="{dash}"' if dash else ""
+    return (index if colour is None else colour) % PALETTE_SIZE, f' stroke-dasharray="{dash}"' if dash else ""
 
 
 def _end_labels(spec: ChartSpec, plot: Plot) -> str:

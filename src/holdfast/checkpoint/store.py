@@ -140,14 +140,14 @@ class CheckpointStore:
 
     def faults(self) -> dict[str, str]:
         """What is wrong with each checkpoint after reading every byte of it; an empty text for nothing."""
-        found = {}
+        faults = {}
         for copy in self._copies():
             try:
                 self._verified(copy)
-                found[copy.name] = ""
+                faults[copy.name] = ""
             except HoldfastError as error:
-                found[copy.name] = str(error)
-        return found
+                faults[copy.name] = str(error)
+        return faults
 
     def load_newest(self, check: Callable[[Snapshot], None] = lambda snapshot: None) -> Loaded:
         """Read the newest checkpoint that passes verification, saying which newer ones did not and why.

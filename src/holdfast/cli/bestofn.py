@@ -72,10 +72,10 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     from holdfast.worlds.registry import load_task, load_world
 
     rewards = args.reward / "rewards" if (args.reward / "rewards").is_dir() else args.reward
-    given = [f"reward.members={members_in(rewards)}", "sft.epochs=0"]
-    given += [] if args.n is None else [f"bestofn.n={args.n}"]
-    given += [] if args.aggregation is None else [f"reward.aggregation={args.aggregation}"]
-    config = config_of(args, *given)
+    settings = [f"reward.members={members_in(rewards)}", "sft.epochs=0"]
+    settings += [] if args.n is None else [f"bestofn.n={args.n}"]
+    settings += [] if args.aggregation is None else [f"reward.aggregation={args.aggregation}"]
+    config = config_of(args, *settings)
     if not config.policy.path:
         raise HoldfastError("Give the policy that the ensemble was trained for with --policy DIR.")
     if args.limit is not None and args.limit < 1:

@@ -100,18 +100,20 @@ def _homes(distribution: importlib.metadata.Distribution) -> list[Path]:
 
 
 def packages() -> list[Finding]:
-    found = [Finding("ok", "python", platform.python_version())]
+    findings = [Finding("ok", "python", platform.python_version())]
     for name in REQUIRED:
         try:
-            found.append(Finding("ok", name, importlib.metadata.version(name)))
+            findings.append(Finding("ok", name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            found.append(Finding("broken", name, f"not installed; run `pip install {name}`"))
+            findings.append(Finding("broken", name, f"not installed; run `pip install {name}`"))
     for name, extra in OPTIONAL.items():
         try:
-            found.append(Finding("ok", name, f"{importlib.metadata.version(name)} (optional)"))
+            findings.append(Finding("ok", name, f"{importlib.metadata.version(name)} (optional)"))
         except importlib.metadata.PackageNotFoundError:
-            found.append(Finding("note", name, f"not installed; `pip install 'holdfast-rl[{extra}]'` if you want it"))
-    return found
+            findings.append(
+                Finding("note", name, f"not installed; `pip install 'holdfast-rl[{extra}]'` if you want it")
+            )
+    return findings
 
 
 def machine() -> list[Finding]:
@@ -156,12 +158,12 @@ def run_directory(path: Path) -> list[Finding]:
     from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(path)
-    found = []
+    findings = []
     for kind, directory in (("checkpoint", run.checkpoints), ("reward version", run.rewards)):
         for name, fault in CheckpointStore(directory).faults().items():
             sound = "every file matches its checksum"
-            found.append(Finding("broken" if fault else "ok", f"{kind} {name}", fault or sound))
+            findings.append(Finding("broken" if fault else "ok", f"{kind} {name}", fault or sound))
     with PreferenceStore.open(run.database_url(run.config())) as labels:
         counts = labels.counts()
-    found.append(Finding("ok", "labels", f"{counts.labels} on {counts.comparisons} comparisons"))
-    return found
+    findings.append(Finding("ok", "labels", f"{counts.labels} on {counts.comparisons} comparisons"))
+    return findings

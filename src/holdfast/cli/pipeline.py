@@ -30,5 +30,5 @@ def add(verbs: Any) -> None:
 def work(args: argparse.Namespace) -> int:
     from holdfast.cli.session import new_pipeline
 
-    given = [] if args.stages is None else [f"pipeline.stages={json.dumps(args.stages.split(','))}"]
-    return new_pipeline(config_of(args, *given), args.runs, args.name, as_json=args.json)
+    settings = [] if args.stages is None else [f"pipeline.stages={json.dumps(args.stages.split(','))}"]
+    return new_pipeline(config_of(args, *settings), args.runs, args.name, as_json=args.json)

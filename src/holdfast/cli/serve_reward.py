@@ -102,8 +102,8 @@ def open_source(args: argparse.Namespace) -> EnsembleSource:
     from holdfast.serving.versions import open_directory, open_run
 
     if (args.source / "manifest.json").is_file():
-        given = {"--policy": args.policy, "--config": args.config, "--set": args.overrides, "--labels": args.labels}
-        for option, value in given.items():
+        options = {"--policy": args.policy, "--config": args.config, "--set": args.overrides, "--labels": args.labels}
+        for option, value in options.items():
             if value:
                 raise HoldfastError(f"{option} is for a bare ensemble; {args.source} is a run and has its own.")
         return open_run(args.source, args.chat_template)

@@ -194,12 +194,12 @@ class RoundAuditor:
         A round that is done again draws what it drew before, unless people have answered since: that may change how
         many pairs it asks about. What was asked then keeps its ids and its labels.
         """
-        found, others = asked, 0
-        while self.collector.waits_for_people and self.collector.store.taken(found):
+        posed, others = asked, 0
+        while self.collector.waits_for_people and self.collector.store.taken(posed):
             others += 1
-            self.spent += len(self.collector.store.answered([comparison.id for comparison in found]))
-            found = [replace(comparison, id=f"{comparison.id}.{others}") for comparison in asked]
-        return found
+            self.spent += len(self.collector.store.answered([comparison.id for comparison in posed]))
+            posed = [replace(comparison, id=f"{comparison.id}.{others}") for comparison in asked]
+        return posed
 
     def _choose(
         self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator
@@ -216,7 +216,7 @@ class RoundAuditor:
         """Fresh pairs of answers for each order; every policy answers all its prompts in one go."""
         everyone = self.collector.prompts
         rows = [torch.randint(len(everyone), (order.draws,), generator=rng).tolist() for order in orders]
-        prompts = [[self.collector.codec.encode_prompt(everyone[i]) for i in some] for some in rows]
+        prompts = [[self.collector.codec.encode_prompt(everyone[i]) for i in chosen] for chosen in rows]
         ours = _answered_by(policy, prompts, sample, rng)
         theirs: list[list[Drawn]] = [[] for _ in orders]
         for player in {id(order.opponent.policy): order.opponent.policy for order in orders}.values():
@@ -229,11 +229,11 @@ class RoundAuditor:
         """The ensemble's probability that people prefer the policy's answer, for all pairs in one go."""
         pairs = [
             Pair(ours.prompts[n], ours.responses[n], theirs.responses[m], share_a=0.5, round=0)
-            for some in asked
-            for (ours, n), (theirs, m) in zip(some.ours, some.theirs, strict=True)
+            for group in asked
+            for (ours, n), (theirs, m) in zip(group.ours, group.theirs, strict=True)
         ]
-        told: list[float] = self.collector.ensemble.claims(pairs).tolist()
-        return told
+        claims: list[float] = self.collector.ensemble.claims(pairs).tolist()
+        return claims
 
     def _comparison(self, round: int, number: int, pairs: Pairs, place: int, opponent: str) -> Comparison:
         responses = [
@@ -250,11 +250,11 @@ def _answered_by(
     player: Answering, prompts: Sequence[list[list[int]]], sample: Sample[Answering], rng: torch.Generator
 ) -> list[list[Drawn]]:
     """One policy's answers to several lists of prompts."""
-    everything = [prompt for some in prompts for prompt in some]
+    everything = [prompt for group in prompts for prompt in group]
     if not everything:
         return [[] for _ in prompts]
     rollout, places = sample(player, everything, rng), iter(range(len(everything)))
-    return [[(rollout, next(places)) for _ in some] for some in prompts]
+    return [[(rollout, next(places)) for _ in group] for group in prompts]
 
 
 def surest(pairs: Pairs, claims: Sequence[float], count: int) -> tuple[Pairs, list[float]]:

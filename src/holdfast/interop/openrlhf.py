@@ -18,6 +18,6 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
     import torch
 
     asked = {"query": list(queries), "prompts": list(prompts), "labels": list(labels)}
-    told = RewardClient.of().post("/get_reward", asked)
-    logs = {name: torch.tensor(values) for name, values in told["extra_logs"].items()}
-    return {"rewards": torch.tensor(told["rewards"]), "scores": torch.tensor(told["scores"]), "extra_logs": logs}
+    reply = RewardClient.of().post("/get_reward", asked)
+    logs = {name: torch.tensor(values) for name, values in reply["extra_logs"].items()}
+    return {"rewards": torch.tensor(reply["rewards"]), "scores": torch.tensor(reply["scores"]), "extra_logs": logs}

@@ -55,13 +55,13 @@ class RewardClient:
         A prompt is a text or a list of messages. An empty response is scored: a policy may say nothing.
         """
         asked = {"prompts": list(prompts), "responses": list(responses), "allow_empty": True}
-        told = self.post("/score", asked)
-        answers = told.get("answers")
+        reply = self.post("/score", asked)
+        answers = reply.get("answers")
         if not isinstance(answers, list) or len(answers) != len(responses):
             raise HoldfastError(f"The reward service at {self.url} did not answer as it should; is it serve-reward?")
         if any(not math.isfinite(answer["score"]) for answer in answers):
             raise HoldfastError(f"The reward service at {self.url} gave a score that is not a number.")
-        return told
+        return reply
 
     def post(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
         """Send, and try again with growing pauses while there is hope."""
@@ -73,10 +73,10 @@ class RewardClient:
             pause = min(LONGEST_WAIT, 0.5 * 2**attempt) * random.uniform(0.5, 1.0)
             try:
                 with _direct.open(request, timeout=self.timeout) as answer:
-                    told = json.loads(answer.read())
-                if not isinstance(told, dict):
+                    reply = json.loads(answer.read())
+                if not isinstance(reply, dict):
                     raise HoldfastError(f"The reward service at {self.url} did not answer as it should.")
-                return told
+                return reply
             except urllib.error.HTTPError as error:
                 reason = _sentence(error)
                 if error.code not in PASSING:

@@ -42,9 +42,9 @@ def compute_score(
     `data_source` and `ground_truth` are for rules, and `other` is what verl passes to reward models of its own.
     """
     prompt = prompt_in(extra_info, prompt_key)
-    told = RewardClient.of(url, token, timeout=timeout, retries=retries).score([prompt], [solution_str])
-    answer = told["answers"][0]
-    return {"score": answer["score"], "spread": answer["spread"], "version": float(told["version"])}
+    reply = RewardClient.of(url, token, timeout=timeout, retries=retries).score([prompt], [solution_str])
+    answer = reply["answers"][0]
+    return {"score": answer["score"], "spread": answer["spread"], "version": float(reply["version"])}
 
 
 async def compute_score_async(

@@ -81,12 +81,12 @@ def proxy_of(pool: Pool, kind: Aggregation) -> Tensor:
 
 def curve(proxy_PN: Tensor, gold_PN: Tensor, ns: Sequence[int] = NS) -> list[Point]:
     """The best of n by this proxy, for each n that the pool is large enough for."""
-    found = []
+    points = []
     for n in [n for n in ns if n <= proxy_PN.shape[1]]:
         proxies = [best_of_n_estimate(proxy_N, proxy_N, n) for proxy_N in proxy_PN]
         golds = [best_of_n_estimate(p_N, g_N, n) for p_N, g_N in zip(proxy_PN, gold_PN, strict=True)]
-        found.append(Point(n, best_of_n_kl(n), fmean(proxies), fmean(golds)))
-    return found
+        points.append(Point(n, best_of_n_kl(n), fmean(proxies), fmean(golds)))
+    return points
 
 
 def curves_of(pool: Pool) -> dict[str, list[Point]]:

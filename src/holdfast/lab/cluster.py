@@ -108,10 +108,10 @@ class RayDesk:
         return ray.get(asked)
 
     def _received(self, job: Job, record: str, files: bytes) -> TrialOutcome:
-        told = json.loads(record)
-        if told["failure"]:
-            return TrialOutcome(job, None, told["failure"])
-        if not told["shared"]:
+        answer = json.loads(record)
+        if answer["failure"]:
+            return TrialOutcome(job, None, answer["failure"])
+        if not answer["shared"]:
             try:
                 unpack(files, job.path)
             except HoldfastError as error:
@@ -120,7 +120,7 @@ class RayDesk:
         while not ended(job.path):
             if time.monotonic() > until:
                 return TrialOutcome(
-                    job, None, f"{told['host']} says it has ended, but it is not to be seen in {job.path}."
+                    job, None, f"{answer['host']} says it has ended, but it is not to be seen in {job.path}."
                 )
             time.sleep(0.2)
         return read_ended(job)

@@ -177,8 +177,8 @@ class Plan:
 
     def overrides(self, arm: Arm, scenario: Scenario) -> tuple[str, ...]:
         """All settings of an arm in a scenario, in the order in which they are taken."""
-        given = (*self.experiment.settings, *self.settings, *arm.overrides, *scenario.overrides)
-        return given if arm.adapts is None else (*given, *arm.adapts(load_config(None, given)))
+        settings = (*self.experiment.settings, *self.settings, *arm.overrides, *scenario.overrides)
+        return settings if arm.adapts is None else (*settings, *arm.adapts(load_config(None, settings)))
 
     def job(self, cell: ResultCell, trials: Mapping[ResultCell, Trial] | None = None) -> Job:
         """The job of a cell. Equal settings have one directory, whichever experiment asks for them."""

@@ -75,8 +75,8 @@ def leave_with_parent() -> None:
 
 def failure_of(error: BaseException) -> str:
     """An error as a sentence; one that was not written for the user has the name of its kind before it."""
-    said = first_line(error)
-    return said if isinstance(error, HoldfastError) else f"{type(error).__name__}: {said}"
+    sentence = first_line(error)
+    return sentence if isinstance(error, HoldfastError) else f"{type(error).__name__}: {sentence}"
 
 
 def attempt_trials(
@@ -150,10 +150,10 @@ class Clock:
             pace = (time.monotonic() - self.started) / max(self.worked, 1)
             rest = f"; {duration(left * pace)} left" if left and self.worked else ""
             head = f"[{self.done}/{self.jobs}] {outcome.job.name or outcome.job.path.name}"
-        return f"{head}: {told(outcome)}{rest}"
+        return f"{head}: {summary(outcome)}{rest}"
 
 
-def told(outcome: TrialOutcome) -> str:
+def summary(outcome: TrialOutcome) -> str:
     """A trial in a few words."""
     t = outcome.trial
     if t is None:

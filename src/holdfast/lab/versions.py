@@ -94,14 +94,14 @@ def pairs_by_round(run: RunDirectory, codec: Codec, heldout: Sequence[Prompt]) -
         row = json.loads(line)
         # A round that was taken back has been observed again, and the later row counts.
         rows[row["round"], row["prompt_index"]] = row
-    found: dict[int, list[Pair]] = {}
+    by_round: dict[int, list[Pair]] = {}
     for (round, index), row in sorted(rows.items()):
         prompt = codec.encode_prompt(heldout[index])
         for a, b in combinations(row["answers"], 2):
             if a["gold"] != b["gold"]:
                 truth = float(a["gold"] > b["gold"])
-                found.setdefault(round, []).append(Pair(prompt, _tokens(codec, a), _tokens(codec, b), truth, round))
-    return found
+                by_round.setdefault(round, []).append(Pair(prompt, _tokens(codec, a), _tokens(codec, b), truth, round))
+    return by_round
 
 
 def _tokens(codec: Codec, answer: Mapping[str, Any]) -> list[int]:

@@ -63,11 +63,14 @@ def order_of(job: Job, sign: Sign) -> str:
 
 def work_on(order: str) -> tuple[str, bytes]:
     """A whole trial, or what is left of one that was cut here; a record and, where nobody else sees them, its files."""
-    told: dict[str, Any] = json.loads(order)
-    sign = Sign(Path(told["runs"]), told["secret"])
-    job = Job(**told["job"] | {name: told["job"][name] and Path(told["job"][name]) for name in ("path", "references")})
-    if Path(told["from"]).is_dir():
-        os.chdir(told["from"])  # a world or a flaw in a file may be named from there
+    request: dict[str, Any] = json.loads(order)
+    sign = Sign(Path(request["runs"]), request["secret"])
+    job = Job(
+        **request["job"]
+        | {name: request["job"][name] and Path(request["job"][name]) for name in ("path", "references")}
+    )
+    if Path(request["from"]).is_dir():
+        os.chdir(request["from"])  # a world or a flaw in a file may be named from there
     shared = sign.seen()
     if not shared:
         # Named by the trial, not at random: after this worker has died, the next one on this machine goes on there.
@@ -88,26 +91,26 @@ def work_on(order: str) -> tuple[str, bytes]:
 
 def look_around(order: str) -> str:
     """What a machine has to say before it gets work: its versions, and whether it sees the driver's directory."""
-    told = json.loads(order)
-    sign = Sign(Path(told["runs"]), told["secret"])
+    request = json.loads(order)
+    sign = Sign(Path(request["runs"]), request["secret"])
     return json.dumps({"host": socket.gethostname(), "shared": sign.seen(), "versions": versions()})
 
 
 def tidy_up(order: str) -> None:
     """Remove what this machine kept for itself."""
-    told = json.loads(order)
-    shutil.rmtree(Sign(Path(told["runs"]), told["secret"]).room, ignore_errors=True)
+    request = json.loads(order)
+    shutil.rmtree(Sign(Path(request["runs"]), request["secret"]).room, ignore_errors=True)
 
 
 def versions() -> dict[str, str]:
     """What has to be equal for results to be equal."""
-    found = {"holdfast": __version__}
+    versions = {"holdfast": __version__}
     for name in ("torch", "transformers"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "none"
-    return found
+            versions[name] = "none"
+    return versions
 
 
 def packed(run: Path) -> bytes:

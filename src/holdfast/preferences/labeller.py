@@ -47,23 +47,23 @@ class CallableLabeller:
         return [Label(c.id, self.name, self._choose(c)) for c in comparisons]
 
     def _choose(self, comparison: Comparison) -> Choice:
-        said = self._ask(plain_text(comparison.prompt), comparison.a.text, comparison.b.text)
+        choice = self._ask(plain_text(comparison.prompt), comparison.a.text, comparison.b.text)
         try:
-            return Choice(said)
+            return Choice(choice)
         except ValueError as error:
-            raise HoldfastError(f'The labeller said {said!r}; it has to say "a", "b" or "tie".') from error
+            raise HoldfastError(f'The labeller said {choice!r}; it has to say "a", "b" or "tie".') from error
 
 
-def labeller_of(given: Labeller | Ask) -> Labeller:
+def labeller_of(labeller: Labeller | Ask) -> Labeller:
     """What was given, as a labeller."""
-    if isinstance(given, PatientLabeller):
+    if isinstance(labeller, PatientLabeller):
         raise HoldfastError(
             "People on Holdfast's own pages answer runs of Holdfast's only; "
             "give a function, a judge, or a world's labeller."
         )
-    label = getattr(given, "label", None)
-    if callable(label) and isinstance(getattr(given, "name", None), str):
-        return given  # type: ignore[return-value]
-    if callable(given):
-        return CallableLabeller(given)
+    label = getattr(labeller, "label", None)
+    if callable(label) and isinstance(getattr(labeller, "name", None), str):
+        return labeller  # type: ignore[return-value]
+    if callable(labeller):
+        return CallableLabeller(labeller)
     raise HoldfastError("The labeller has to be a function of (prompt, a, b), or an object with a name and label().")

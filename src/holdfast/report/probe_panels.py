@@ -37,14 +37,14 @@ class Dynamics:
 
 def dynamics(rows: Sequence[ProbeRow], squeezed_at: int | None = None) -> list[Dynamics]:
     """A group of charts for each stage that was probed, in the order of the stages."""
-    found = []
+    dynamics = []
     for stage, own in by_stage(rows).items():
         seen = squeezed_at is not None and stage.startswith("dpo")
         marks = [Marker(float(squeezed_at or 0), "squeezing", "alarm")] if seen else []
         charts = [compared_chart(stage, own, marks), others_chart(stage, own)]
         charts += [margin_chart(stage, own), signs_chart(own)]
-        found.append(Dynamics(title_of(stage), tuple(chart for chart in charts if chart.has_data())))
-    return found
+        dynamics.append(Dynamics(title_of(stage), tuple(chart for chart in charts if chart.has_data())))
+    return dynamics
 
 
 def side_by_side(rows: Sequence[ProbeRow]) -> list[ChartSpec]:
@@ -59,7 +59,7 @@ def side_by_side(rows: Sequence[ProbeRow]) -> list[ChartSpec]:
         charts.append(
             ChartSpec(
                 title=title_of(stage),
-                subtitle=told(own),
+                subtitle=stage_sentence(own),
                 unit="nats per answer",
                 x_label=axis(stage),
                 series=(*lines(shown, SIDE_BY_SIDE), argmax_line(shown)),
@@ -68,7 +68,7 @@ def side_by_side(rows: Sequence[ProbeRow]) -> list[ChartSpec]:
     return charts
 
 
-def told(rows: Sequence[ProbeRow]) -> str:
+def stage_sentence(rows: Sequence[ProbeRow]) -> str:
     """What a stage did, in a sentence."""
     chosen, rejected = ([row.logprob.get(kind) for row in rows] for kind in ("chosen", "rejected"))
     if None in (chosen[0], chosen[-1], rejected[0], rejected[-1]):

@@ -33,13 +33,13 @@ def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
     if guard is None:
         return []
     back = counted(guard.rollbacks, "rollback") if guard.rollbacks else "no rollback"
-    found = [("verdict", f"{guard.verdict or 'none'}; {back}")]
+    lines = [("verdict", f"{guard.verdict or 'none'}; {back}")]
     for label, rate in (("people vs reference", guard.reference), ("people vs last good", guard.anchor)):
         if rate is not None:
             claimed = "" if rate.claimed is None else f"; the ensemble claims {percent(rate.claimed)}"
             words = f"{percent(rate.rate)} ({rate.interval}, {counted(rate.pairs, 'pair')}){claimed}"
-            found.append((label, words))
+            lines.append((label, words))
     left = "" if guard.audit_labels_left is None else f"; {guard.audit_labels_left:,} left for audits"
     again = f" and {guard.repeats:,} asked again" if guard.repeats else ""
-    found.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}"))
-    return found
+    lines.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}"))
+    return lines

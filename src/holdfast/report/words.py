@@ -125,7 +125,7 @@ def _kl(run: RunData) -> str:
 
 def tiles(run: RunData) -> list[Tile]:
     """The figures worth knowing before any chart; one that the run has not recorded is left out."""
-    found = [
+    sentences = [
         *_guard_tiles(summary(run)),
         _steps_tile(run),
         _curve_tile("Proxy score", kept_curve(run, "objective/scores")),
@@ -136,7 +136,7 @@ def tiles(run: RunData) -> list[Tile]:
         _answers_tile(run),
         _time_tile(run),
     ]
-    return [tile for tile in found if tile]
+    return [tile for tile in sentences if tile]
 
 
 def _guard_tiles(guard: Summary | None) -> list[Tile | None]:

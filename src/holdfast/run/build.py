@@ -164,11 +164,11 @@ def start_afresh(tracker: Tracker, observers: Sequence[Observer], keep_probes: b
     Audience(observers).rewind(-1)
 
 
-def first_ensemble(ingredients: Ingredients, parts: Parts, given: Path | None) -> None:
+def first_ensemble(ingredients: Ingredients, parts: Parts, ready: Path | None) -> None:
     """Version 1: given, found finished from an earlier attempt, or trained on the first labels."""
     refresher, collector, journal = parts.refresher, parts.collector, parts.journal
-    if given is not None:
-        VersionStore(given).load_in_use_into(parts.models.ensemble)
+    if ready is not None:
+        VersionStore(ready).load_in_use_into(parts.models.ensemble)
         refresher.versions.save(parts.models.ensemble)
         return
     if refresher.versions.numbers():

@@ -65,8 +65,8 @@ def gather(
         lm, codec = build_tiny(config, task)
     else:
         lm, codec = load_policy(directory, config.policy.dtype)
-    given = config.data.preferences if not labels_stored else ""
-    read = read_preferences(given) if given else []
+    source = config.data.preferences if not labels_stored else ""
+    read = read_preferences(source) if source else []
     task, imported = within_limits(config, task, read, codec)
     threads = choose_threads(config, lm, threads)
     check_labels(config, task, len(imported), ensemble_given)
@@ -173,10 +173,10 @@ def check_given_lengths(
     config: Config, task: Task, imported: Sequence[LabelledComparison], codec: Codec, context: int
 ) -> None:
     """Demonstrations and imported answers have to fit the model's context as well."""
-    given = [("demonstration", d.prompt, d.response) for d in task.demonstrations if config.sft.epochs]
+    answers = [("demonstration", d.prompt, d.response) for d in task.demonstrations if config.sft.epochs]
     for item in imported:
-        given += [("labelled answer", item.comparison.prompt, r.text) for r in (item.comparison.a, item.comparison.b)]
-    for what, prompt, response in given:
+        answers += [("labelled answer", item.comparison.prompt, r.text) for r in (item.comparison.a, item.comparison.b)]
+    for what, prompt, response in answers:
         length = len(codec.encode_prompt(prompt)) + len(codec.encode_response(response))
         if length > context:
             raise HoldfastError(

@@ -22,33 +22,33 @@ def dpo_notes(ingredients: Ingredients) -> list[str]:
 def notes(ingredients: Ingredients) -> list[str]:
     """What a person should know before the work begins."""
     config = ingredients.config
-    found = []
+    notes = []
     if PROCESSES.sharded:
-        found.append("processes.strategy = fsdp2 takes the plain path of the models, as with policy.fast = false.")
+        notes.append("processes.strategy = fsdp2 takes the plain path of the models, as with policy.fast = false.")
     if config.policy.path and config.ppo.lr == PPOConfig().lr:
-        found.append(
+        notes.append(
             "The default learning rates suit the small built-in model; for a pretrained one set sft.lr, reward.lr, "
             "refresh.lr and ppo.lr (see the README)."
         )
     guard, audit, rounds = config.guard, config.audit, config.run.rounds
     if ingredients.task.labeller is None:
-        found.append(
+        notes.append(
             "There is no labeller, so no new labels come in and the ensemble stands still; world.labeller names one."
         )
         if guard.mode != "off":
-            found.append(
+            notes.append(
                 "Without a labeller nobody answers audits: the guard has its signals only, and cannot convict."
             )
     elif guard.mode == "advise":
-        found.append("The guard only advises: it says what it would do, and does nothing (guard.mode).")
+        notes.append("The guard only advises: it says what it would do, and does nothing (guard.mode).")
     elif guard.mode == "off":
-        found.append("The guard is off (guard.mode): nobody checks whether the reward still means anything.")
+        notes.append("The guard is off (guard.mode): nobody checks whether the reward still means anything.")
     if guard.mode != "off" and ingredients.task.labeller is not None and (lasts := rounds_audited(audit)) < rounds:
-        found.append(
+        notes.append(
             f"The budget of {audit.budget:,} audit labels lasts for about {lasts:,} of {rounds:,} rounds; "
             "raise audit.budget or lower audit.pairs."
         )
-    return found
+    return notes
 
 
 def rounds_audited(audit: AuditConfig) -> int:

@@ -313,9 +313,9 @@ class Run:
                 for note in [*ingredients.task.notes, *self._stage.notes(ingredients)]:
                     progress.say(f"note: {note}")
                 observers = self._observe(world, ingredients, run)
-                given = {"ensemble_from": Path(ensemble)} if ensemble else {}
+                options = {"ensemble_from": Path(ensemble)} if ensemble else {}
                 assemble = self._stage.assemble
-                assembly = assemble(ingredients, run, progress, observers, stop_requested, **given)
+                assembly = assemble(ingredients, run, progress, observers, stop_requested, **options)
                 worked = True
                 yield assembly.loop
             except Interrupted:

@@ -79,7 +79,7 @@ class TrainerAnswers:
         """
         asked = [self.prompts[tuple(ids)] for ids in prompts]
         seed = int(torch.randint(2**62, (1,), generator=rng))
-        given: list[list[int]] = []
+        prompt_ids: list[list[int]] = []
         finished: list[bool] = []
         entropies: list[float] = []
         rows = int(self.trainer.args.generation_batch_size)  # as many at once as the trainer itself samples
@@ -88,10 +88,10 @@ class TrainerAnswers:
             for start in range(0, len(asked), rows):
                 drawn = self._generate(model, asked[start : start + rows])
                 for ids, entropy in drawn:
-                    given.append(ids)
+                    prompt_ids.append(ids)
                     finished.append(self.reward.ends(ids))
                     entropies.append(entropy)
-        texts = [self._decode(ids) for ids in given]
+        texts = [self._decode(ids) for ids in prompt_ids]
         rollout = self.reward.read(asked, texts, finished)
         return Rollout(
             rollout.prompts, rollout.responses, -per_token(rollout, torch.tensor(entropies)), None, rollout.mask_BT,
@@ -114,11 +114,11 @@ class TrainerAnswers:
                 logits_processor=LogitsProcessorList([recorder]),
             )
         entropies_BT = torch.stack(recorder.steps, 1)
-        found = []
+        answers = []
         for drawn, entropies in zip(whole_BT[:, width:].tolist(), entropies_BT.tolist(), strict=True):
             end = next((i + 1 for i, token in enumerate(drawn) if token in self.reward.end_ids), len(drawn))
-            found.append((drawn[:end], sum(entropies[:end])))
-        return found
+            answers.append((drawn[:end], sum(entropies[:end])))
+        return answers
 
     @property
     def _tokenizer(self) -> Any:
@@ -131,10 +131,10 @@ class TrainerAnswers:
         if isinstance(prompt, str):
             return list(self._tokenizer(prompt)["input_ids"])
         chat = getattr(self.trainer, "chat_template_kwargs", None) or {}
-        given = self._tokenizer.apply_chat_template(
+        encoded = self._tokenizer.apply_chat_template(
             list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True, **chat
         )
-        return list(given["input_ids"])
+        return list(encoded["input_ids"])
 
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -145,13 +145,13 @@ class TrainerAnswers:
         if own is not None:
             return own
         args = self.trainer.args
-        given = {name: getattr(args, name) for name in SAMPLING if getattr(args, name, None) is not None}
+        settings = {name: getattr(args, name) for name in SAMPLING if getattr(args, name, None) is not None}
         return GenerationConfig(
             max_new_tokens=args.max_completion_length,
             do_sample=True,
             pad_token_id=self._tokenizer.pad_token_id,
             eos_token_id=sorted(self.reward.end_ids),
-            **given,
+            **settings,
         )
 
 

@@ -165,14 +165,14 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
     def _metrics(self) -> dict[str, float]:
         """The trainer's own numbers since the last step: the mean over its micro-batches."""
         logged = getattr(self._trainer, "_metrics", {}).get("train", {})
-        found = {}
+        means = {}
         for name in READ:
             values = list(logged.get(name, ()))
             new = values[self._read.get(name, 0) :]
             self._read[name] = len(values)
             if new:
-                found[name] = sum(new) / len(new)
-        return found
+                means[name] = sum(new) / len(new)
+        return means
 
     def _export(self, state: Any) -> None:
         """Into what the trainer saves with its checkpoints."""
@@ -195,10 +195,10 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         planned = max(1, math.ceil((state.max_steps - state.global_step) / self._every))
         rounds = planned if saved is None else int(saved["rounds"])
         bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, AuditPlan(self.audit).most)
-        given = self._audit_prompts()
-        prompts = [prompt_of(p) for p in given]
+        originals = self._audit_prompts()
+        prompts = [prompt_of(p) for p in originals]
         answers = TrainerAnswers(
-            trainer, reward, {tuple(reward.codec.encode_prompt(p)): g for p, g in zip(prompts, given, strict=True)}
+            trainer, reward, {tuple(reward.codec.encode_prompt(p)): g for p, g in zip(prompts, originals, strict=True)}
         )
         key = free_key(store, f"trl@{state.global_step}")
         collector = Collector(
@@ -244,8 +244,8 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
 
     def _audit_prompts(self) -> list[TRLPrompt]:
         """Those that were given, or those of the training set; of many a draw."""
-        given: Any = self._prompts
-        if given is None:
+        prompts: Any = self._prompts
+        if prompts is None:
             dataset = self._trainer.train_dataset
             if not hasattr(dataset, "__len__"):
                 raise HoldfastError("The training set is a stream; give the callback prompts to ask about in audits.")
@@ -253,10 +253,10 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             if len(rows) > AUDIT_PROMPTS:
                 order = torch.randperm(len(rows), generator=generator(self._seed, "audit prompts"))
                 rows = order[:AUDIT_PROMPTS].tolist()
-            given = [dataset[i]["prompt"] for i in rows]
-        if not len(given):
+            prompts = [dataset[i]["prompt"] for i in rows]
+        if not len(prompts):
             raise HoldfastError("There is no prompt to ask about in audits; give the callback some.")
-        return list(given)
+        return list(prompts)
 
 
 def check_trainer(trainer: Any, reward: EnsembleReward) -> None:
@@ -289,10 +289,10 @@ def free_key(store: PreferenceStore, key: str) -> str:
 
 def names_in(output: Path) -> set[str]:
     """The good policies that the trainer's checkpoints refer to."""
-    found = set()
+    names = set()
     for path in output.glob("checkpoint-*/trainer_state.json"):
         # Not by our own reader: a trainer's log may hold NaN.
         saved = (json.loads(path.read_text(encoding="utf-8")).get("stateful_callbacks") or {}).get(SAVED_AS)
         if saved is not None:
-            found.add(str(saved["review"]["good"]["name"]))
-    return found
+            names.add(str(saved["review"]["good"]["name"]))
+    return names

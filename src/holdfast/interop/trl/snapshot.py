@@ -88,13 +88,15 @@ def put_back(trainer: Any, controller: KLController, snapshot: Snapshot, version
 
 def differences(before: Snapshot, now: Snapshot) -> list[str]:
     """The parts that are not bit for bit the same."""
-    found = [
+    differing = [
         f"{group}/{name}"
         for group, tensors in before.tensors.items()
         for name, tensor in tensors.items()
         if name not in now.tensors[group] or not torch.equal(tensor, now.tensors[group][name])
     ]
-    return found + [name for name in before.documents if _plain(before.documents[name]) != _plain(now.documents[name])]
+    return differing + [
+        name for name in before.documents if _plain(before.documents[name]) != _plain(now.documents[name])
+    ]
 
 
 def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

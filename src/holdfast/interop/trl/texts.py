@@ -12,19 +12,19 @@ from holdfast.models.prompt import Message, Prompt
 TRLPrompt = str | Sequence[Mapping[str, Any]]
 
 
-def prompt_of(given: TRLPrompt) -> Prompt:
+def prompt_of(prompt: TRLPrompt) -> Prompt:
     """A prompt; a conversation of one question is that question, which a chat template renders the same."""
-    if isinstance(given, str):
-        return given
-    turns = tuple(Message(str(turn["role"]), content_of(turn)) for turn in given)
+    if isinstance(prompt, str):
+        return prompt
+    turns = tuple(Message(str(turn["role"]), content_of(turn)) for turn in prompt)
     return turns[0].content if len(turns) == 1 and turns[0].role == "user" else turns
 
 
-def completion_of(given: TRLPrompt) -> str:
+def completion_of(completion: TRLPrompt) -> str:
     """The text of a completion; of several turns those that the model itself has said."""
-    if isinstance(given, str):
-        return given
-    return "\n".join(content_of(turn) for turn in given if turn["role"] == "assistant")
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(content_of(turn) for turn in completion if turn["role"] == "assistant")
 
 
 def content_of(turn: Mapping[str, Any]) -> str:

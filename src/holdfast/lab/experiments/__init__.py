@@ -12,15 +12,15 @@ from holdfast.lab.experiment import Experiment
 
 def all_experiments() -> dict[str, Experiment]:
     """Every experiment by name."""
-    found: dict[str, Experiment] = {}
+    experiments: dict[str, Experiment] = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
         loaded = importlib.import_module(f"{__name__}.{module.name}")
         experiment = getattr(loaded, "EXPERIMENT", None)
         if isinstance(experiment, Experiment):
-            found[experiment.name] = experiment
+            experiments[experiment.name] = experiment
         for experiment in getattr(loaded, "EXPERIMENTS", ()):
-            found[experiment.name] = experiment
-    return found
+            experiments[experiment.name] = experiment
+    return experiments
 
 
 def experiment_named(name: str) -> Experiment:

@@ -111,15 +111,13 @@ def in_short(cost: Result) -> str:
 def recommend(result: Result) -> str:
     words = []
     for scenario, arms in result["scenarios"].items():
-        said: dict[str, list[str]] = {"loses": [], "wins": [], "not clear": []}
+        by_verdict: dict[str, list[str]] = {"loses": [], "wins": [], "not clear": []}
         for arm, of in arms.items():
             if of["cost"] is not None:
-                said[verdict(of["cost"])].append(arm)
+                by_verdict[verdict(of["cost"])].append(arm)
         parts = [
             f"{', '.join(names)} {'lose' if len(names) > 1 and how == 'loses' else how}"
-            for how, names in (
-                ("loses", said["loses"]), ("wins", said["wins"]), ("cannot be told apart", said["not clear"])
-            )
+            for how, names in zip(("loses", "wins", "cannot be told apart"), by_verdict.values(), strict=True)
             if names
         ]  # fmt: skip
         if parts:

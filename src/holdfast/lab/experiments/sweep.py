@@ -127,12 +127,12 @@ def tables(result: Result) -> list[Table]:
     rows = []
     for arm in result["labels"]:
         below = result["below"].get(arm)
-        found = [of[arm] for of in result["scenarios"].values()]
-        known = [of for of in found if of is not None]
+        effects = [of[arm] for of in result["scenarios"].values()]
+        known = [of for of in effects if of is not None]
         rows.append(
             [
                 arm,
-                *("-" if of is None else f"{of['mean']:+.3f}" for of in found),
+                *("-" if of is None else f"{of['mean']:+.3f}" for of in effects),
                 "" if below is None else f"{below['mean']:.3f} {interval(below, '.3f')}",
                 number(result["chance_of_best"].get(arm), ".0%"),
                 ", ".join(f"{of['rise']:.2f}" for of in known) or "-",
@@ -172,18 +172,20 @@ def advice(result: Result, runs: int) -> str:
 
 def cost(result: Result) -> str:
     """What the other values cost against the first, where nobody can choose."""
-    told = [
+    sentences = [
         f"{arm} costs {below['mean']:.2f} of gold {interval(below, '.2f')}"
         + ("" if side(below) > 0 else ", which is not clear")
         for arm, below in result["below"].items()
     ]
-    return f"Against {result['knob']} = {result['against']}, " + "; ".join(told) + "."
+    return f"Against {result['knob']} = {result['against']}, " + "; ".join(sentences) + "."
 
 
 def hacked(result: Result, scenario: str) -> list[str]:
     """The values at which gold rises and most runs lose some of that again."""
-    told = result["scenarios"][scenario]
-    return [arm for arm, up in rising(result, scenario).items() if up and told[arm]["fell"] > told[arm]["count"] / 2]
+    results = result["scenarios"][scenario]
+    return [
+        arm for arm, up in rising(result, scenario).items() if up and results[arm]["fell"] > results[arm]["count"] / 2
+    ]
 
 
 def held_back(result: Result, scenario: str) -> list[str]:
