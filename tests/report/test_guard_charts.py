@@ -154,12 +154,11 @@ def test_signals_come_in_the_order_of_their_movement(tmp_path):
     ]
     write_lines(tmp_path / "metrics.jsonl", rows)
     charts = signal_charts(read_run(tmp_path))
-    assert [chart.title for chart in charts.moved] == ["Length", "From elsewhere", "KL step"]
-    assert charts.moved[0].subtitle == "Tokens in an answer, mean over answers."
-    assert charts.moved[1].subtitle == ""
-    assert charts.others == ()
+    assert [chart.title for chart in charts] == ["Length", "From elsewhere", "KL step"]
+    assert charts[0].subtitle == "Tokens in an answer, mean over answers."
+    assert charts[1].subtitle == ""
 
 
 def test_a_run_without_signals_has_no_charts_of_them(tmp_path):
     write_lines(tmp_path / "metrics.jsonl", [{"step": 1, "objective/kl": 1.0}])
-    assert signal_charts(read_run(tmp_path)).moved == ()
+    assert signal_charts(read_run(tmp_path)) == []

@@ -5,7 +5,6 @@ from rows import event, of_round, sample, write_lines
 import small_run
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
-from holdfast.report.refreshes import refresh_events, refused_events
 from holdfast.report.rounds import MOST_ROWS, ending, round_table, summary
 from holdfast.report.samples import before_and_after
 from holdfast.report.undone import Undone, kept_gold, undone
@@ -242,8 +241,8 @@ def test_refused_refreshes_do_not_count_and_versions_may_come_again_after_a_roll
     run = run_of(
         tmp_path, [refresh(10, 2), refresh(20, 3, False), refresh(30, 3), rolled_back(4, 1, 10), refresh(40, 3)]
     )
-    assert [row.step for row in refresh_events(run)] == [10, 30, 40]
-    assert [row.step for row in refused_events(run)] == [20]
+    assert [row.step for row in run.refreshes] == [10, 30, 40]
+    assert [row.step for row in run.refused] == [20]
     assert "3 refreshes, 1 refused by the gate." in result(
         run_of(tmp_path, [event(0, 0, "run_finished"), *guard_refreshes(refresh)], [{"step": 1, "round": 1}])
     )

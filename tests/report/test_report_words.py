@@ -2,7 +2,6 @@ import pytest
 from rows import event, write_lines
 
 from holdfast.report.data import RunData, read_run
-from holdfast.report.refreshes import refresh_events
 from holdfast.report.words import duration, result, status, tiles
 
 
@@ -85,7 +84,7 @@ def test_gold_of_the_rollouts_stands_in_for_held_out_gold(tmp_path):
 def test_a_refresh_written_twice_by_a_resume_counts_once(tmp_path):
     events = [event(s, 1, "refresh", version=v) for s, v in ((20, 2), (40, 3), (38, 3))]
     run = make_run(tmp_path, events=events)
-    assert [row.step for row in refresh_events(run)] == [20, 38]
+    assert [row.step for row in run.refreshes] == [20, 38]
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,13 @@ def test_a_resumed_run_writes_the_same_bytes_as_an_unbroken_one(tmp_path: Path) 
 
     tracker = Tracker(tmp_path / "broken")
     write_steps(tracker, range(1, 4))
-    offsets = tracker.offsets()
+    offsets = tracker.state()
     write_steps(tracker, range(4, 5))
     tracker.close()
     with (tmp_path / "broken" / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 5, "rou')
     resumed = Tracker(tmp_path / "broken")
-    resumed.rewind(offsets)
+    resumed.restore(offsets)
     write_steps(resumed, range(4, 6))
     resumed.close()
     for file_name in ("metrics.jsonl", "samples.jsonl"):
@@ -123,13 +123,13 @@ def test_a_resumed_run_writes_the_same_bytes_as_an_unbroken_one(tmp_path: Path) 
 def test_rewind_takes_back_all_files_or_none(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path)
     write_steps(tracker, range(1, 3))
-    offsets = tracker.offsets()
+    offsets = tracker.state()
     assert offsets.keys() == {"metrics", "events", "samples", "probes"}
     write_steps(tracker, range(3, 4))
     with pytest.raises(HoldfastError, match=r"samples\.jsonl has .* rows are missing"):
-        tracker.rewind({**offsets, "samples": 10**6})
+        tracker.restore({**offsets, "samples": 10**6})
     with pytest.raises(HoldfastError, match="resume from another checkpoint"):
-        tracker.rewind({"metrics": 0})
+        tracker.restore({"metrics": 0})
     for name in ("metrics", "events", "samples", "probes"):
         assert [row["step"] for row in read_rows(tmp_path / f"{name}.jsonl")] == [1, 2, 3]
 
@@ -145,7 +145,7 @@ def test_offsets_are_given_only_for_rows_that_are_on_the_disk(tmp_path: Path, mo
         real(descriptor)
 
     monkeypatch.setattr(files, "_fsync", spy)
-    tracker.offsets()
+    tracker.state()
     names = ("metrics", "events", "samples", "probes")
     assert set(synced) == {(tmp_path / f"{name}.jsonl").stat().st_ino for name in names}
 

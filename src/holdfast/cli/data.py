@@ -111,6 +111,7 @@ def as_json(summaries: Sequence[SourceSummary], findings: Findings, limits: Leng
 
 
 def tell(summaries: Sequence[SourceSummary], findings: Findings, limits: Lengths) -> None:
+    from holdfast.cli.tables import show_table
     from holdfast.text import counted, visible
 
     for problem in findings.kept:
@@ -121,12 +122,12 @@ def tell(summaries: Sequence[SourceSummary], findings: Findings, limits: Lengths
             print(f"... and {count - kept.count(kind):,} more [{kind}]")
     if findings.counts:
         print()
-    for line in columns(summary_rows(summaries)):
-        print(visible(line))
+    header, *rows = summary_rows(summaries)
+    show_table("", header, rows, left=2)
     if any(s.lengths for s in summaries):
         print()
-        for line in columns(length_rows(summaries, limits.unit)):
-            print(visible(line))
+        header, *rows = length_rows(summaries, limits.unit)
+        show_table("", header, rows, left=2)
     errors, warnings = findings.number("error"), findings.number("warning")
     verdict = "a run refuses this data" if errors else "a run takes this data" if warnings else "nothing is wrong"
     print(f"\n{counted(errors, 'error')}, {counted(warnings, 'warning')}: {verdict}.")
@@ -149,13 +150,3 @@ def length_rows(summaries: Sequence[SourceSummary], unit: str) -> list[list[str]
         for name, sizes in s.lengths.items():
             rows.append([s.source, name, *(f"{n:,}" for n in quantiles(sizes).values())])
     return rows
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table: the first two columns to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-
-    def padded(at: int, cell: str) -> str:
-        return cell.ljust(widths[at]) if at < 2 else cell.rjust(widths[at])
-
-    return ["  ".join(padded(at, cell) for at, cell in enumerate(row)).rstrip() for row in rows]

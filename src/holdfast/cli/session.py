@@ -19,8 +19,8 @@ from holdfast.models.prompt import Prompt
 from holdfast.report.data import read_run
 from holdfast.report.page import write_report
 from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
-from holdfast.report.result import guard_lines, result_figures
 from holdfast.report.rounds import summary
+from holdfast.report.words import guard_lines, result_figures
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Answer, Observer

@@ -130,7 +130,32 @@ class RunData:
     @property
     def squeezed_at(self) -> int | None:
         """The update at which the squeezing effect was first seen, if it was."""
-        return next((event.step for event in self.events if event.kind == "squeezing"), None)
+        return next((event.step for event in self.happened("squeezing")), None)
+
+    def happened(self, *kinds: str) -> list[EventRow]:
+        """The events of these kinds, in order."""
+        return [event for event in self.events if event.kind in kinds]
+
+    @property
+    def refused(self) -> list[EventRow]:
+        """The refreshes that the gate refused."""
+        return [event for event in self.events if event.refused]
+
+    @property
+    def refreshes(self) -> list[EventRow]:
+        """The refreshes that the gate let through, one per ensemble version: a resumed run may have written one twice.
+
+        After a rollback versions may be numbered again, and then each counts.
+        """
+        by_version: dict[tuple[int, int], EventRow] = {}
+        rollbacks = 0
+        for event in self.happened("rollback", "refresh"):
+            rollbacks += event.kind == "rollback"
+            if event.kind == "refresh" and not event.refused:
+                key = event.fields["version"], rollbacks
+                by_version.pop(key, None)
+                by_version[key] = event
+        return list(by_version.values())
 
     def metric(self, name: str) -> tuple[list[float], list[float | None]]:
         """The steps and the values of a metric; a step without a value has None."""

@@ -14,7 +14,6 @@ from holdfast.text import counted, format_value
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
 SIGNALS = "signal/"
-MOST_MOVED = 6
 MOST_DOTS = 60
 CHUNKS = 20  # stretches of a run whose means are compared, to see how far a signal moved
 SMALL_WIDTH, SMALL_HEIGHT = 350.0, 210.0
@@ -25,7 +24,7 @@ SMALL_WIDTH, SMALL_HEIGHT = 350.0, 210.0
 
 def audit_charts(run: RunData) -> list[ChartSpec]:
     """What people said beside what was claimed, and the test that decides; only those that have data."""
-    audits = [event for event in run.events if event.kind == "audit"]
+    audits = run.happened("audit")
     charts = [
         _win_rate(
             audits,
@@ -46,26 +45,34 @@ def audit_charts(run: RunData) -> list[ChartSpec]:
 
 
 def _win_rate(audits: Sequence[EventRow], opponent: Opponent, title: str, subtitle: str) -> ChartSpec:
-    points = [(float(event.step), rate_of(event.fields, opponent)) for event in audits]
-    known = [(x, rate) for x, rate in points if rate is not None]
-    xs, few = [x for x, _ in known], len(known) <= MOST_DOTS
-    people = Series(
-        "people",
-        xs,
-        [rate.rate for _, rate in known],
-        GREEN,
-        dots=few,
-        low=[rate.low for _, rate in known],
-        high=[rate.high for _, rate in known],
-    )
-    claims = Series("claimed", xs, [rate.claimed for _, rate in known], BLUE, dots=few)
+    people = people_line("people", audits, opponent, GREEN)
+    claims = [rate.claimed for event in audits if (rate := rate_of(event.fields, opponent))]
     return ChartSpec(
         title=title,
         subtitle=subtitle,
-        series=(people, claims),
-        limit=Series("one half", xs[:1], [0.5], bare=True) if xs else None,
+        series=(people, Series("claimed", people.xs, claims, BLUE, dots=people.dots)),
+        limit=one_half(people.xs),
         percent=True,
     )
+
+
+def people_line(name: str, audits: Sequence[EventRow], opponent: Opponent, colour: int) -> Series:
+    """How often people preferred the policy in each audit that asked, with the intervals."""
+    known = [(event.step, rate) for event in audits if (rate := rate_of(event.fields, opponent))]
+    return Series(
+        name,
+        [float(step) for step, _ in known],
+        [rate.rate for _, rate in known],
+        colour,
+        dots=len(known) <= MOST_DOTS,
+        low=[rate.low for _, rate in known],
+        high=[rate.high for _, rate in known],
+    )
+
+
+def one_half(xs: Sequence[float]) -> Series | None:
+    """The level at which people have no preference."""
+    return Series("one half", [min(xs)], [0.5], bare=True) if xs else None
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ def _measures(audits: Sequence[EventRow]) -> str:
 
 def _evidence(run: RunData) -> ChartSpec:
     """The sequential test: how strongly all answers so far speak for an alarm, beside what an alarm takes."""
-    verdicts = [(float(event.step), event.fields["evidence"]) for event in run.events if event.kind == "verdict"]
+    verdicts = [(float(event.step), event.fields["evidence"]) for event in run.happened("verdict")]
     rows = [(step, evidence["evidence"]) for step, evidence in verdicts if evidence.get("evidence")]
     few = len(rows) <= MOST_DOTS
     bars = [evidence["evidence_needed"] for _, evidence in verdicts if evidence.get("evidence_needed")]
@@ -160,19 +167,11 @@ def _evidence(run: RunData) -> ChartSpec:
 # ---- signals
 
 
-@dataclass(frozen=True)
-class SignalCharts:
-    """The signals that moved most, and the others."""
-
-    moved: tuple[ChartSpec, ...]
-    others: tuple[ChartSpec, ...]
-
-
-def signal_charts(run: RunData) -> SignalCharts:
+def signal_charts(run: RunData) -> list[ChartSpec]:
     """A small chart for each signal, those first that moved farthest from where they began."""
     names = [name for name in run.metrics.names if name.startswith(SIGNALS) and run.metrics.count(name)]
     if not names:
-        return SignalCharts((), ())
+        return []
     # The signals' own words; they bring torch with them, which a report without signals does not need.
     from holdfast.guard.signals import SIGNALS as KNOWN
 
@@ -182,7 +181,7 @@ def signal_charts(run: RunData) -> SignalCharts:
         signal = KNOWN.get(name.removeprefix(SIGNALS))
         meaning, unit = (signal.meaning, signal.unit) if signal else ("", "")
         charts.append(_signal(run, name, meaning, unit, usual.get(name)))
-    return SignalCharts(tuple(charts[:MOST_MOVED]), tuple(charts[MOST_MOVED:]))
+    return charts
 
 
 def movement(values: Sequence[float | None]) -> float:
@@ -213,7 +212,7 @@ NAMES = {"kl": "KL", "ppo": "PPO"}
 
 def baselines(run: RunData) -> dict[str, float]:
     """What each signal reads in the reference's answers, by its metric, as far as the run has written it down."""
-    written = [event.fields["signals"] for event in run.events if event.kind == "baselines"]
+    written = [event.fields["signals"] for event in run.happened("baselines")]
     return {name: entry["mean"] for name, entry in written[-1].items()} if written else {}
 
 

@@ -15,7 +15,7 @@ from holdfast.charts.layers import MOST_ROUNDS
 from holdfast.charts.spec import ChartSpec
 from holdfast.charts.style import CHART_STYLE
 from holdfast.checkpoint.files import write_atomic
-from holdfast.report import refreshes, rounds, samples, undone, words
+from holdfast.report import rounds, samples, words
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
@@ -98,7 +98,7 @@ def render(run: RunData) -> str:
     """The whole page as text. The same run gives the same text."""
     shown = panels(run)
     main_events = [event for event in run.events if event.weight != "minor"]
-    accepted, state = refreshes.refresh_events(run), words.status(run)
+    state = words.status(run)
     config, config_omitted = clip(run.config, CONFIG_LIMIT)
     return page(
         "run",
@@ -111,10 +111,10 @@ def render(run: RunData) -> str:
         tiles=words.tiles(run),
         rounds=rounds.round_table(run),
         has_gold=any(row.gold is not None for row in run.gold),
-        has_refresh=bool(accepted),
-        marked_every=marked_every(sum(bool(event.step) for event in accepted)),
-        has_refused=bool(refreshes.refused_events(run)),
-        has_rollback=bool(undone.rollbacks(run)),
+        has_refresh=bool(run.refreshes),
+        marked_every=marked_every(sum(bool(event.step) for event in run.refreshes)),
+        has_refused=bool(run.refused),
+        has_rollback=bool(run.happened("rollback")),
         has_stripes=1 < len(set(run.metrics.rounds)) <= MOST_ROUNDS,
         shown=shown,
         dynamics=dynamics(run.probes, run.squeezed_at),

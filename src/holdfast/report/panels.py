@@ -7,11 +7,11 @@ from holdfast.charts.layers import gutter_width
 from holdfast.charts.spec import Band, ChartSpec, Marker, Series, Span
 from holdfast.report.data import RunData
 from holdfast.report.guard_panels import audit_charts, signal_charts, window
-from holdfast.report.refreshes import refresh_events, refused_events
-from holdfast.report.undone import rollbacks, undone
+from holdfast.report.undone import undone
 
 WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
 MOST_MARKERS = 60
+MOST_MOVED = 6
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
 
 
@@ -115,7 +115,7 @@ def panels(run: RunData) -> Panels:
             return spec
         return replace(spec, markers=tuple(markers), spans=gone, rounds=starts, x_range=span)
 
-    signals = signal_charts(run)
+    signals = [with_marks(spec, alarms) for spec in signal_charts(run)]
     head = [with_marks(spec) for spec in (_proxy(run), _gold(run)) if spec.has_data()]
     main = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in MAIN]
     main.insert(5, ("Reward-model accuracy", _accuracy(run)))
@@ -128,8 +128,8 @@ def panels(run: RunData) -> Panels:
         # A new version often comes right after an audit and would be drawn over its interval; small charts have no
         # room for it. What matters in both is where the run went back.
         audits=tuple(with_marks(spec, alarms) for spec in audit_charts(run)),
-        signals=tuple(with_marks(spec, alarms) for spec in signals.moved),
-        more_signals=tuple(with_marks(spec, alarms) for spec in signals.others),
+        signals=tuple(signals[:MOST_MOVED]),
+        more_signals=tuple(signals[MOST_MOVED:]),
         main=(*pairs, *(spec for _, spec in main if spec.has_data())),
         more=tuple(spec for _, spec in more if spec.has_data()),
         missing=() if alone else tuple(title for title, spec in [*main, *more] if not spec.has_data()),
@@ -138,9 +138,9 @@ def panels(run: RunData) -> Panels:
 
 def _marks(run: RunData) -> list[Marker]:
     """New versions of the ensemble, refreshes that the gate refused, and rollbacks; of very many only some."""
-    refreshes = [event for event in refresh_events(run) if event.step]
-    refused = [event for event in refused_events(run) if event.step]
-    back = [event.fields["step_from"] for event in rollbacks(run)]
+    refreshes = [event for event in run.refreshes if event.step]
+    refused = [event for event in run.refused if event.step]
+    back = [event.fields["step_from"] for event in run.happened("rollback")]
     return [
         *(
             Marker(float(event.step), f"v{event.fields['version']}")
@@ -224,7 +224,7 @@ def _gold(run: RunData) -> ChartSpec:
 
 def _gold_before_and_after(run: RunData) -> list[tuple[int, float]]:
     """Held-out gold; where a rollback was measured, that of the policy it took back comes before the older one's."""
-    back = {event.fields["step_from"] for event in rollbacks(run)}
+    back = {event.fields["step_from"] for event in run.happened("rollback")}
     taken_back = [(row.step, row.gold) for row in run.gold_undone if row.gold is not None and row.step in back]
     return sorted([*taken_back, *run.gold_of("heldout")], key=lambda point: point[0])
 
@@ -253,7 +253,7 @@ def _metric_chart(run: RunData, panel: MetricPanel) -> ChartSpec:
 
 
 def _accuracy(run: RunData) -> ChartSpec:
-    trained = [event for event in run.events if event.kind in ("ensemble_trained", "refresh") and not event.refused]
+    trained = [event for event in run.happened("ensemble_trained", "refresh") if not event.refused]
     by_version = {event.fields["version"]: event.fields for event in trained}
     xs = sorted(by_version)
     return ChartSpec(

@@ -7,7 +7,6 @@ from holdfast.charts.spec import ChartSpec, Marker, Series
 from holdfast.report.data import ProbeRow
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = range(6)
-ARGMAX = "argmax"
 
 # What stands in the first chart of a stage and what in the second: kind -> name, colour.
 COMPARED = {
@@ -37,14 +36,46 @@ class Dynamics:
 
 def dynamics(rows: Sequence[ProbeRow], squeezed_at: int | None = None) -> list[Dynamics]:
     """A group of charts for each stage that was probed, in the order of the stages."""
-    dynamics = []
+    groups = []
     for stage, own in by_stage(rows).items():
         seen = squeezed_at is not None and stage.startswith("dpo")
-        marks = [Marker(float(squeezed_at or 0), "squeezing", "alarm")] if seen else []
-        charts = [compared_chart(stage, own, marks), others_chart(stage, own)]
-        charts += [margin_chart(stage, own), signs_chart(own)]
-        dynamics.append(Dynamics(title_of(stage), tuple(chart for chart in charts if chart.has_data())))
-    return dynamics
+        marks = (Marker(float(squeezed_at or 0), "squeezing", "alarm"),) if seen else ()
+        charts = (*stage_charts(title_of(stage), axis(stage), own, marks), signs_chart(own))
+        groups.append(Dynamics(title_of(stage), tuple(chart for chart in charts if chart.has_data())))
+    return groups
+
+
+def stage_charts(title: str, x_label: str, rows: Sequence[ProbeRow], marks: Sequence[Marker]) -> list[ChartSpec]:
+    """What a stage does to answers that were compared, to others, and to their margin."""
+    xs = [float(row.step) for row in rows]
+    return [
+        ChartSpec(
+            title=f"{title}: chosen, rejected and the argmax",
+            subtitle="Log-probs of fixed answers, summed. Argmax: of the likeliest token at each place of chosen.",
+            unit="nats per answer",
+            x_label=x_label,
+            series=lines(rows, COMPARED, argmax=True),
+            markers=marks,
+        ),
+        ChartSpec(
+            title=f"{title}: answers that nobody compared",
+            subtitle="Its own answer from when the stage began, another prompt's answer, and two that are no language.",
+            unit="nats per answer",
+            x_label=x_label,
+            series=lines(rows, OTHERS),
+        ),
+        ChartSpec(
+            title=f"{title}: margin and entropy",
+            subtitle="Margin: what chosen gained over rejected since the stage began. "
+            "Entropy: of a token, along chosen.",
+            unit="nats",
+            x_label=x_label,
+            series=(
+                Series("margin", xs, [row.margin_gain for row in rows], BLUE),
+                Series("entropy", xs, [row.entropy for row in rows], PURPLE),
+            ),
+        ),
+    ]
 
 
 def side_by_side(rows: Sequence[ProbeRow]) -> list[ChartSpec]:
@@ -62,7 +93,7 @@ def side_by_side(rows: Sequence[ProbeRow]) -> list[ChartSpec]:
                 subtitle=stage_sentence(own),
                 unit="nats per answer",
                 x_label=axis(stage),
-                series=(*lines(shown, SIDE_BY_SIDE), argmax_line(shown)),
+                series=lines(shown, SIDE_BY_SIDE, argmax=True),
             )
         )
     return charts
@@ -94,52 +125,11 @@ def axis(stage: str) -> str:
     return "update" if stage.partition("-")[0] in UPDATES else "step"
 
 
-def lines(rows: Sequence[ProbeRow], kinds: Mapping[str, tuple[str, int]]) -> list[Series]:
+def lines(rows: Sequence[ProbeRow], kinds: Mapping[str, tuple[str, int]], argmax: bool = False) -> list[Series]:
     xs = [float(row.step) for row in rows]
-    return [
-        Series(name, xs, [row.logprob.get(kind) for row in rows], colour)
-        for kind, (name, colour) in kinds.items()
-        if any(kind in row.logprob for row in rows)
-    ]
-
-
-def argmax_line(rows: Sequence[ProbeRow]) -> Series:
-    return Series(ARGMAX, [float(row.step) for row in rows], [row.argmax for row in rows], GREEN)
-
-
-def compared_chart(stage: str, rows: Sequence[ProbeRow], marks: Sequence[Marker]) -> ChartSpec:
-    return ChartSpec(
-        title=f"{title_of(stage)}: chosen, rejected and the argmax",
-        subtitle="Log-probs of fixed answers, summed. Argmax: of the likeliest token at each place of chosen.",
-        unit="nats per answer",
-        x_label=axis(stage),
-        series=(*lines(rows, COMPARED), argmax_line(rows)),
-        markers=tuple(marks),
-    )
-
-
-def others_chart(stage: str, rows: Sequence[ProbeRow]) -> ChartSpec:
-    return ChartSpec(
-        title=f"{title_of(stage)}: answers that nobody compared",
-        subtitle="Its own answer from when the stage began, another prompt's answer, and two that are no language.",
-        unit="nats per answer",
-        x_label=axis(stage),
-        series=tuple(lines(rows, OTHERS)),
-    )
-
-
-def margin_chart(stage: str, rows: Sequence[ProbeRow]) -> ChartSpec:
-    xs = [float(row.step) for row in rows]
-    return ChartSpec(
-        title=f"{title_of(stage)}: margin and entropy",
-        subtitle="Margin: what chosen gained over rejected since the stage began. Entropy: of a token, along chosen.",
-        unit="nats",
-        x_label=axis(stage),
-        series=(
-            Series("margin", xs, [row.margin_gain for row in rows], BLUE),
-            Series("entropy", xs, [row.entropy for row in rows], PURPLE),
-        ),
-    )
+    known = [kind for kind in kinds if any(kind in row.logprob for row in rows)]
+    found = [Series(kinds[kind][0], xs, [row.logprob.get(kind) for row in rows], kinds[kind][1]) for kind in known]
+    return [*found, Series("argmax", xs, [row.argmax for row in rows], GREEN)] if argmax else found
 
 
 def signs_chart(rows: Sequence[ProbeRow]) -> ChartSpec:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from holdfast.charts.layers import px
 from holdfast.events.sentences import Rate, advised, averaged, back_to, chosen, done, goal, rate_of, refused
 from holdfast.report.data import EventRow, RunData
-from holdfast.report.undone import Undone, rollbacks, undone
+from holdfast.report.undone import Undone, undone
 from holdfast.text import because, counted, listed, one_line, sentence
 
 GUARD_EVENTS = frozenset({"audit", "verdict", "action", "advice", "rollback", "stopped"})
@@ -31,7 +31,7 @@ class Ending:
 
 def is_guarded(run: RunData) -> bool:
     """Whether a guard watched over the run."""
-    return any(event.kind in GUARD_EVENTS for event in run.events)
+    return bool(run.happened(*GUARD_EVENTS))
 
 
 def ending(run: RunData, status: str) -> Ending | None:
@@ -45,9 +45,9 @@ def ending(run: RunData, status: str) -> Ending | None:
     if verdict is None:
         return Ending("none", "No verdict yet.", "")
     level = verdict.fields["level"]
-    back = [event for event in rollbacks(run) if event.round == verdict.round]
+    back = [event for event in run.happened("rollback") if event.round == verdict.round]
     clauses = [_standing(level, verdict, status, back), _rollback_words(run)]
-    if "advice" in last and not rollbacks(run):
+    if "advice" in last and not run.happened("rollback"):
         clauses.append("the guard only advises")
     # Where people were asked again at the end, what they said in all is what decided.
     choice = last.get("choice")
@@ -68,13 +68,13 @@ def _standing(level: str, verdict: EventRow, status: str, back: Sequence[EventRo
 
 
 def _stopped(run: RunData, stop: EventRow) -> str:
-    back = rollbacks(run)
+    back = run.happened("rollback")
     at = goal(back[-1].fields["to"]) if back else "its last good policy"
     return f"Stopped by the guard in round {stop.round:,} at {at}; it asks what to do"
 
 
 def _rollback_words(run: RunData) -> str:
-    back = rollbacks(run)
+    back = run.happened("rollback")
     if not back:
         return "no rollback"
     rounds = [f"{event.round:,}" for event in back]
@@ -106,28 +106,28 @@ def summary(run: RunData) -> Summary | None:
     """The figures of a guarded run; None without a guard."""
     if not is_guarded(run):
         return None
-    audits = [event for event in run.events if event.kind == "audit"]
-    verdicts = [event for event in run.events if event.kind == "verdict"]
+    audits = run.happened("audit")
+    verdicts = run.happened("verdict")
     references = [rate for event in audits if (rate := rate_of(event.fields, "reference"))]
     anchors = [rate for event in audits if (rate := rate_of(event.fields, "anchor"))]
-    asked = [event for event in run.events if event.kind in ("audit", "choice")]
+    asked = run.happened("audit", "choice")
     left = [number for event in asked if (number := event.fields["labels_left"]) is not None]
     audited = _total(asked, "labels")
-    first = [event for event in run.events if event.kind == "ensemble_trained"][-1:]
-    collected = [event for event in run.events if event.kind == "labels_collected"]
+    first = run.happened("ensemble_trained")[-1:]
+    collected = run.happened("labels_collected")
     # Those of an attempt that was cut were asked once.
-    repeats = _total(collected + [e for e in run.events if e.kind == "labels_repeated"][-1:], "repeats")
+    repeats = _total(collected + run.happened("labels_repeated")[-1:], "repeats")
     bought = _total(first, "labels") + _total(collected, "labels") + repeats
     return Summary(
         verdict=verdicts[-1].fields["level"] if verdicts else "",
         sentence=one_line(verdicts[-1].fields["sentence"]) if verdicts else "",
-        rollbacks=len(rollbacks(run)),
+        rollbacks=len(run.happened("rollback")),
         reference=references[-1] if references else None,
         anchor=anchors[-1] if anchors else None,
         audit_labels=audited,
         audit_labels_left=left[-1] if left else None,
         repeats=repeats,
-        labels=audited + bought + sum(_adversarial(event) for event in run.events if event.kind == "action"),
+        labels=audited + bought + sum(_adversarial(event) for event in run.happened("action")),
     )
 
 

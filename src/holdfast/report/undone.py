@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.report.data import EventRow, RunData
+from holdfast.report.data import RunData
 
 Curve = list[tuple[int, float]]
 
@@ -25,16 +25,11 @@ class Undone:
         return [(step, value) for step, value in curve if not self.covers(step)] if self.spans else curve
 
 
-def rollbacks(run: RunData) -> list[EventRow]:
-    """The rollbacks of a run, in order."""
-    return [event for event in run.events if event.kind == "rollback"]
-
-
 def undone(run: RunData) -> Undone:
     """What all rollbacks of a run took back; the last one that tells of all of them has the last word."""
     known: list[tuple[int, int]] = []  # by the run's ledger, which has no entry for a step that was dropped
     between: list[tuple[int, int]] = []  # from where each rollback went to where it came from
-    for event in rollbacks(run):
+    for event in run.happened("rollback"):
         start, stop = event.fields["step_to"], event.fields["step_from"]
         if "undone" in event.fields:
             known = [(first, last) for first, last in event.fields["undone"]]

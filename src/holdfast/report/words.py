@@ -4,10 +4,18 @@ from dataclasses import dataclass
 
 from holdfast.events.sentences import Rate
 from holdfast.report.data import RunData
-from holdfast.report.refreshes import refresh_events, refused_events
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.undone import Curve, kept_curve, kept_gold, undone
 from holdfast.text import counted, format_setting, format_value, percent
+
+# What a terminal shows of a run, before and after.
+FIGURES = (
+    ("proxy (ensemble score)", "objective/scores"),
+    ("KL to reference", "objective/kl"),
+    ("answer length", "response/length_mean"),
+    ("right about pairs", "rewards/accuracies"),
+    ("right about held-out pairs", "rewards/heldout_accuracies"),
+)
 
 
 @dataclass(frozen=True)
@@ -93,14 +101,14 @@ def _parting(proxy: Curve, gold: Curve) -> str:
 def _refreshes(run: RunData) -> str:
     if not run.metrics or _has_no_ensemble(run):
         return ""
-    count, refused = len(refresh_events(run)), _refused(run)
+    count, refused = len(run.refreshes), _refused(run)
     words = counted(count, "refresh", "refreshes") if count else "No refresh"
     return f"{words}{f', {refused}' if refused else ''}."
 
 
 def _refused(run: RunData) -> str:
     """How many refreshes the gate refused; empty where none was."""
-    refused = len(refused_events(run))
+    refused = len(run.refused)
     return f"{refused:,} refused by the gate" if refused else ""
 
 
@@ -206,7 +214,7 @@ def _refresh_tile(run: RunData) -> Tile | None:
     note = f"ensemble learnt from {counted(int(labels[-1][1]), 'label')}" if labels else ""
     if refused := _refused(run):
         note = refused + (f"; {note}" if note else "")
-    return Tile("Refreshes", str(len(refresh_events(run))), note)
+    return Tile("Refreshes", str(len(run.refreshes)), note)
 
 
 def _accuracy_tile(run: RunData) -> Tile | None:
@@ -245,3 +253,35 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+# ---- for a terminal
+
+
+def result_figures(data: RunData) -> dict[str, dict[str, float]]:
+    """Start and end of each figure, of the policy that the run has kept."""
+    figures: dict[str, dict[str, float]] = {}
+    for label, metric in FIGURES:
+        # Where all was undone, what was undone is still better than nothing to see.
+        if known := kept_curve(data, metric) or data.known(metric):
+            figures[label] = {"start": known[0][1], "end": known[-1][1]}
+    if heldout := kept_gold(data, "heldout"):
+        figures["gold on held-out prompts"] = {"start": heldout[0][1], "end": heldout[-1][1]}
+    return figures
+
+
+def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
+    """The guard's part of the result, a line each."""
+    if guard is None:
+        return []
+    back = counted(guard.rollbacks, "rollback") if guard.rollbacks else "no rollback"
+    lines = [("verdict", f"{guard.verdict or 'none'}; {back}")]
+    for label, rate in (("people vs reference", guard.reference), ("people vs last good", guard.anchor)):
+        if rate is not None:
+            claimed = "" if rate.claimed is None else f"; the ensemble claims {percent(rate.claimed)}"
+            words = f"{percent(rate.rate)} ({rate.interval}, {counted(rate.pairs, 'pair')}){claimed}"
+            lines.append((label, words))
+    left = "" if guard.audit_labels_left is None else f"; {guard.audit_labels_left:,} left for audits"
+    again = f" and {guard.repeats:,} asked again" if guard.repeats else ""
+    lines.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}"))
+    return lines

@@ -160,7 +160,7 @@ def start_afresh(tracker: Tracker, observers: Sequence[Observer], keep_probes: b
 
     Probes of a fine-tuning that has ended stay too, since it will not be done again.
     """
-    tracker.rewind({**tracker.offsets(), "metrics": 0, "samples": 0, **({} if keep_probes else {"probes": 0})})
+    tracker.restore({**tracker.state(), "metrics": 0, "samples": 0, **({} if keep_probes else {"probes": 0})})
     Audience(observers).rewind(-1)
 
 

@@ -41,16 +41,18 @@ def create_app(service: Service, tokens: Tokens) -> ASGIApp:
         await service.close()
 
     routes = [
-        *(Route(protocol.path, _scoring(service, protocol), methods=["POST"]) for protocol in PROTOCOLS),
-        Route("/versions", _versions(service), methods=["GET"]),
-        Route("/versions", _use_version(service), methods=["POST"]),
-        Route("/watch", _watch(service), methods=["GET"]),
-        Route("/watch/restart", _restart(service), methods=["POST"]),
-        Route("/metrics", _metrics(service), methods=["GET"]),
+        *(Route(protocol.path, _scoring(protocol), methods=["POST"]) for protocol in PROTOCOLS),
+        Route("/versions", _versions, methods=["GET"]),
+        Route("/versions", _use_version, methods=["POST"]),
+        Route("/watch", _watch, methods=["GET"]),
+        Route("/watch/restart", _restart, methods=["POST"]),
+        Route("/metrics", _metrics, methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
     ]
     handlers = {Refused: _refused, HoldfastError: _bad, HTTPException: _http}
-    return Doorkeeper(Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan), tokens)
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    app.state.service = service
+    return Doorkeeper(app, tokens)
 
 
 class Doorkeeper:
@@ -114,12 +116,14 @@ async def body_of(request: Request) -> bytes:
     return b"".join(parts)
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
 
 
-def _scoring(service: Service, protocol: TrainerProtocol) -> Handler:
+def _scoring(protocol: TrainerProtocol) -> Callable[[Request], Awaitable[Response]]:
     async def score(request: Request) -> Response:
-        began, status = perf_counter(), 500
+        service, began, status = _service(request), perf_counter(), 500
         try:
             asked = protocol.read(await body_of(request))
             scored = await service.score(asked.asked)
@@ -135,12 +139,9 @@ def _scoring(service: Service, protocol: TrainerProtocol) -> Handler:
     return score
 
 
-def _versions(service: Service) -> Handler:
-    async def versions(request: Request) -> Response:
-        numbers = await asyncio.to_thread(service.source.numbers)
-        return JSONResponse({"in_use": service.scorer.version, "versions": numbers})
-
-    return versions
+async def _versions(request: Request) -> Response:
+    numbers = await asyncio.to_thread(_service(request).source.numbers)
+    return JSONResponse({"in_use": _service(request).scorer.version, "versions": numbers})
 
 
 def _owned(request: Request, what: str) -> None:
@@ -148,41 +149,29 @@ def _owned(request: Request, what: str) -> None:
         raise Refused(403, f"{what} takes the owner's token.")
 
 
-def _use_version(service: Service) -> Handler:
-    async def use(request: Request) -> Response:
-        _owned(request, "Changing the version")
-        body = await body_of(request)
-        version = json_object(body).get("version") if body.strip() else None
-        if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
-            raise Refused(422, "version has to be a number, or left out for the version that the run uses.")
-        return JSONResponse({"in_use": await service.use(version)})
-
-    return use
+async def _use_version(request: Request) -> Response:
+    _owned(request, "Changing the version")
+    body = await body_of(request)
+    version = json_object(body).get("version") if body.strip() else None
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+        raise Refused(422, "version has to be a number, or left out for the version that the run uses.")
+    return JSONResponse({"in_use": await _service(request).use(version)})
 
 
-def _watch(service: Service) -> Handler:
-    async def watch(request: Request) -> Response:
-        # In a thread: the watch may be at work, and nobody else should wait for it.
-        return JSONResponse(await asyncio.to_thread(service.watch.report))
-
-    return watch
+async def _watch(request: Request) -> Response:
+    # In a thread: the watch may be at work, and nobody else should wait for it.
+    return JSONResponse(await asyncio.to_thread(_service(request).watch.report))
 
 
-def _restart(service: Service) -> Handler:
-    async def restart(request: Request) -> Response:
-        _owned(request, "Beginning the baseline anew")
-        await asyncio.to_thread(service.watch.restart)
-        return JSONResponse(await asyncio.to_thread(service.watch.report))
-
-    return restart
+async def _restart(request: Request) -> Response:
+    _owned(request, "Beginning the baseline anew")
+    await asyncio.to_thread(_service(request).watch.restart)
+    return await _watch(request)
 
 
-def _metrics(service: Service) -> Handler:
-    async def metrics(request: Request) -> Response:
-        text = await asyncio.to_thread(metrics_text, service)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
-
-    return metrics
+async def _metrics(request: Request) -> Response:
+    text = await asyncio.to_thread(metrics_text, _service(request))
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
 async def _health(request: Request) -> Response:

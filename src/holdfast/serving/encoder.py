@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jinja2 import TemplateError
 
@@ -20,7 +20,6 @@ from holdfast.models.prompt import Prompt
 from holdfast.web.security import Refused
 
 Prompts = Literal["auto", "plain", "rendered"]
-PROMPTS: tuple[Prompts, ...] = get_args(Prompts)
 
 # A text that no template changes and no conversation holds.
 _MARK = "holdfast-mark"

@@ -55,23 +55,16 @@ class Service:
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.source, self._say, self._follow = source, say, follow_seconds
-        self.limits = limits or Limits()
         self.watch = StreamWatch(watch or WatchSettings(), say)
         self.tally = Tally()
         self.scorer: Scorer = source.load(source.in_use() if version is None else version)
         self._pinned = version is not None
-        self._batcher: Batcher | None = None
+        self.batcher = Batcher(self._work, limits or Limits())
         self._following: asyncio.Task[None] | None = None
         self._swapping = asyncio.Lock()
 
-    @property
-    def batcher(self) -> Batcher:
-        assert self._batcher is not None, "the service has not been started"
-        return self._batcher
-
     async def start(self) -> None:
-        self._batcher = Batcher(self._work, self.limits)
-        self._batcher.start()
+        self.batcher.start()
         if self._follow > 0 and not self._pinned:
             self._following = asyncio.get_running_loop().create_task(self._keep_up())
 

@@ -74,7 +74,7 @@ def work_sft(
     """Supervised fine-tuning; the result is the run's reference."""
     with closing(Tracker(place.run.path)) as tracker:
         if not place.run.reference.is_dir():
-            tracker.rewind({**tracker.offsets(), "probes": 0})
+            tracker.restore({**tracker.state(), "probes": 0})
         prepare_reference(ingredients, place.run, tracker, progress)
     codec, config = ingredients.codec, ingredients.config
     tokens = sum(len(codec.encode_response(d.response)) for d in ingredients.task.demonstrations)
@@ -132,7 +132,7 @@ def work_distil(
     policy = imitator(ingredients)
     with closing(Tracker(place.run.path)) as tracker:
         chooser = BestOfN(policy, ensemble, codec, sampling_of(config), config.reward.aggregation)
-        tracker.rewind({**tracker.offsets(), "probes": 0})
+        tracker.restore({**tracker.state(), "probes": 0})
         file = place.run.path / SET_FILE
         probes = ProbeSet.load(file) if config.probes.every and file.is_file() else None
         prober = prober_of(config, place.run, codec, tracker, "distil", probes)

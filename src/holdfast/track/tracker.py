@@ -6,7 +6,7 @@
     probes.jsonl    how likely the model finds a fixed set of answers, as it learns
     timings.jsonl   seconds per phase; it only grows, since time spent on a step done again was spent
 
-A checkpoint stores `offsets()`; a run resumed from it calls `rewind` with them and writes the rest again.
+A checkpoint stores `state()`; a run resumed from it calls `restore` with it and writes the rest again.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class Tracker:
             raise ValueError("The field name 'time' is taken; call it something else.")
         self._timings.append({"step": step, "round": round, "time": _now(), **seconds})
 
-    def offsets(self) -> dict[str, int]:
+    def state(self) -> dict[str, int]:
         """Sizes of the files for a checkpoint to store; every row before them is on the disk."""
         for file in self._rewound.values():
             # Otherwise a power cut could keep the checkpoint and lose rows that it counts on.
             file.sync()
         return {name: file.size() for name, file in self._rewound.items()}
 
-    def rewind(self, offsets: Mapping[str, int]) -> None:
+    def restore(self, offsets: Mapping[str, int]) -> None:
         """Take metrics, events, samples and probes back to where they were at a checkpoint; all of them or none."""
         if offsets.keys() != self._rewound.keys():
             raise HoldfastError(
@@ -90,12 +90,6 @@ class Tracker:
             file.check_holds(offsets[name])
         for name, file in self._rewound.items():
             file.truncate(offsets[name])
-
-    def state(self) -> dict[str, int]:
-        return self.offsets()
-
-    def restore(self, state: Mapping[str, int]) -> None:
-        self.rewind(state)
 
     def close(self) -> None:
         """Close the files and the sinks."""

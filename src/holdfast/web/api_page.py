@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,46 +13,33 @@ from holdfast.web.security import Anyone
 router = APIRouter(include_in_schema=False)
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One thing that the API does."""
+def operations(description: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every operation as its page shows it, with fields by name, kind and meaning."""
+    return [
+        {
+            "method": method.upper(),
+            "path": path,
+            "summary": operation["description"],
+            "parameters": [
+                (one["name"], kind_of(one["schema"]), one.get("description", ""))
+                for one in operation.get("parameters", [])
+            ],
+            "body": fields_of(schema_in(operation.get("requestBody", {})), description),
+            "answer": fields_of(
+                schema_in(next(reply for code, reply in operation["responses"].items() if code.startswith("2"))),
+                description,
+            ),
+            "codes": sorted(operation["responses"]),
+        }
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    ]
 
-    method: str
-    path: str
-    summary: str
-    group: str
-    parameters: list[tuple[str, str, str]]
-    body: list[tuple[str, str, str]]
-    answer: list[tuple[str, str, str]]
-    codes: list[str]
 
-
-def operations(description: dict[str, Any]) -> list[Operation]:
-    """Every operation, with fields by name, kind and meaning."""
-    listed = []
-    for path, methods in description["paths"].items():
-        for method, operation in methods.items():
-            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-            good: dict[str, Any] = next(
-                (reply for code, reply in operation["responses"].items() if code.startswith("2")), {}
-            )
-            answer = good.get("content", {}).get("application/json", {}).get("schema", {})
-            listed.append(
-                Operation(
-                    method=method.upper(),
-                    path=path,
-                    summary=operation.get("description") or operation.get("summary", ""),
-                    group=(operation.get("tags") or [""])[0],
-                    parameters=[
-                        (one["name"], kind_of(one.get("schema", {})), one.get("description", ""))
-                        for one in operation.get("parameters", [])
-                    ],
-                    body=fields_of(body, description),
-                    answer=fields_of(answer, description),
-                    codes=sorted(operation["responses"]),
-                )
-            )
-    return listed
+def schema_in(message: dict[str, Any]) -> dict[str, Any]:
+    """What a request or a reply holds; nothing where it has no body."""
+    schema: dict[str, Any] = message.get("content", {}).get("application/json", {}).get("schema", {})
+    return schema
 
 
 def fields_of(schema: dict[str, Any], description: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -83,9 +83,14 @@ def pair_of(lease: Lease) -> ShownPair:
     return ShownPair(lease.token, cut, (left, right), secrets.token_urlsafe(16), lease.flagged, lease.note, differ)
 
 
-def item_of(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted | None = None, words: str = "") -> str:
-    """The part of the page that changes with each pair."""
-    return render("pair.html", **_values(site, visitor, lease, last, words))
+def go_on(
+    site: Site, visitor: Visitor, fragment: str | None, lease: Lease | None, last: Submitted | None, words: str
+) -> Response:
+    """The part of the page that changes with each pair, or the whole page again where there is no script."""
+    if fragment is None:
+        return RedirectResponse("/label", 303)
+    lease = lease or site.queue.next(visitor.name)
+    return HTMLResponse(render("pair.html", **_values(site, visitor, lease, last, words)))
 
 
 def _values(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted | None, words: str) -> dict[str, Any]:
@@ -115,7 +120,7 @@ def label_page(request: Request, visitor: Labelling, site: TheSite) -> Response:
 
 @router.get("/label/pair")
 def next_pair(visitor: Labelling, site: TheSite) -> Response:
-    return HTMLResponse(item_of(site, visitor, site.queue.next(visitor.name)))
+    return go_on(site, visitor, "pair", None, None, "")
 
 
 @router.post("/label/answer")
@@ -134,9 +139,7 @@ def answer(
         last = site.queue.submit(submission, visitor.name, lease, said, seconds)
     except HoldfastError as error:
         words = str(error)
-    if x_fragment is None:
-        return RedirectResponse("/label", 303)
-    return HTMLResponse(item_of(site, visitor, site.queue.next(visitor.name), last, words))
+    return go_on(site, visitor, x_fragment, None, last, words)
 
 
 @router.post("/label/reveal")
@@ -158,9 +161,7 @@ def undo(visitor: LabellingForm, site: TheSite, x_fragment: Fragment = None) -> 
         words = "Taken back: here is that pair again." if lease else "There is nothing to take back."
     except HoldfastError as error:
         words = str(error)
-    if x_fragment is None:
-        return RedirectResponse("/label", 303)
-    return HTMLResponse(item_of(site, visitor, lease or site.queue.next(visitor.name), None, words))
+    return go_on(site, visitor, x_fragment, lease, None, words)
 
 
 @router.post("/label/remark")
@@ -178,9 +179,7 @@ def remark(
         site.queue.remark(remark, visitor.name, lease, kind, text)
     except HoldfastError as error:
         words = str(error)
-    if x_fragment is None:
-        return RedirectResponse("/label", 303)
-    return HTMLResponse(item_of(site, visitor, site.queue.next(visitor.name), None, words))
+    return go_on(site, visitor, x_fragment, None, None, words)
 
 
 @router.get("/label/whole/{number}")

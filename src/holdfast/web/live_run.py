@@ -68,20 +68,17 @@ class LiveRun:
 
     def picture(self) -> Picture:
         """The newest picture; waits for the first one."""
-        self._looked = time.monotonic()
-        self._wake.set()
-        with self._news:
-            self._news.wait_for(lambda: self._picture or self._error, timeout=LONGEST_WAIT)
-            if self._picture is None:
-                raise RuntimeError("the run could not be drawn") from self._error
-            return self._picture
+        picture = self.picture_soon(LONGEST_WAIT)
+        if picture is None:
+            raise RuntimeError("the run could not be drawn") from self._error
+        return picture
 
-    def picture_soon(self) -> Picture | None:
+    def picture_soon(self, seconds: float = SOON_SECONDS) -> Picture | None:
         """The newest picture; None if the first one is not there in a moment."""
         self._looked = time.monotonic()
         self._wake.set()
         with self._news:
-            self._news.wait_for(lambda: self._picture or self._error, timeout=SOON_SECONDS)
+            self._news.wait_for(lambda: self._picture or self._error, timeout=seconds)
             return self._picture
 
     def _follow(self, draw: Draw) -> None:

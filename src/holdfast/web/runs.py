@@ -11,10 +11,9 @@ from fastapi.responses import Response
 
 from holdfast.charts.spec import ChartSpec, Series
 from holdfast.charts.style import PALETTE_SIZE
-from holdfast.events.sentences import rate_of
 from holdfast.report import rounds, words
 from holdfast.report.data import RunData, RunFollower
-from holdfast.report.guard_panels import window
+from holdfast.report.guard_panels import one_half, people_line, window
 from holdfast.report.panels import MAIN, MORE, MetricPanel
 from holdfast.report.undone import undone
 from holdfast.text import format_value, percent
@@ -76,25 +75,12 @@ def audited(runs: dict[str, RunData]) -> ChartSpec:
     series = []
     for colour, (name, run) in enumerate(runs.items()):
         gone = undone(run)
-        rates = [
-            (float(event.step), rate)
-            for event in run.events
-            if event.kind == "audit" and not gone.covers(event.step)
-            if (rate := rate_of(event.fields, "reference")) is not None
-        ]
-        xs = [x for x, _ in rates]
-        series.append(
-            Series(
-                name, xs, [rate.rate for _, rate in rates], colour, dots=len(rates) <= 60,
-                low=[rate.low for _, rate in rates], high=[rate.high for _, rate in rates],
-            )
-        )  # fmt: skip
-    every = [x for one in series for x in one.xs]
-    half = Series("one half", [min(every)], [0.5], bare=True) if every else None
+        kept = [event for event in run.happened("audit") if not gone.covers(event.step)]
+        series.append(people_line(name, kept, "reference", colour))
     return ChartSpec(
         "People prefer it to the reference",
         "Share of fresh pairs, a tie as half, with the 95% interval. Undone rounds are left out.",
-        series=tuple(series), limit=half, percent=True,
+        series=tuple(series), limit=one_half([x for one in series for x in one.xs]), percent=True,
     )  # fmt: skip
 
 

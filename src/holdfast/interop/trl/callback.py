@@ -222,7 +222,6 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             refresher=self._refresher(directory, store, answers),
             say=self._say,
             rounds=rounds,
-            bar=bar,
         )  # fmt: skip
 
     def _refresher(self, directory: Path, store: PreferenceStore, answers: TrainerAnswers) -> EnsembleTeacher:

@@ -57,20 +57,15 @@ class TrainerHost:
     refresher: EnsembleTeacher
     say: Callable[[str], None]
     rounds: int
-    bar: float
     round: int = 1
     audited: int = 0
-    ending: bool = False  # whether the review under way is the run's last
+    last: bool = False  # whether the review under way is the run's last
 
     refreshes_at_once = True
 
     @property
     def step(self) -> int:
         return int(self.trainer.state.global_step)
-
-    @property
-    def last(self) -> bool:
-        return self.ending
 
     @property
     def sample(self) -> Sample[Player]:
@@ -108,7 +103,7 @@ class TrainerHost:
 
     def audit(self, last: bool) -> bool:
         """The guard's review of the steps since the last one; whether training is to stop."""
-        self.ending = last
+        self.last = last
         outcome = self.review.conduct(self)
         self._log(outcome)
         self.round, self.audited = self.round + 1, self.step
@@ -213,10 +208,9 @@ class TrainerHost:
             "controller": self.controller.state(),
             "refresher": self.refresher.state(),
             "rounds": self.rounds,
-            "bar": self.bar,
             "round": self.round,
             "audited": self.audited,
-            "offsets": self.tracker.offsets(),
+            "tracker": self.tracker.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -228,7 +222,7 @@ class TrainerHost:
         self.refresher.restore(state["refresher"])
         self.learn_known()
         self.round, self.audited = int(state["round"]), int(state["audited"])
-        self.tracker.rewind(state["offsets"])
+        self.tracker.restore(state["tracker"])
         if self.review.stopped:
             self.review.grant()
         self.event("resumed", checkpoint=f"checkpoint-{self.step}")
