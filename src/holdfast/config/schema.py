@@ -115,7 +115,6 @@ class VLLMConfig(Section):
 
     url: str = setting("", "address of the server, such as http://127.0.0.1:8000; empty samples in the run's process")
     model: str = setting("", "name of the model there; empty takes the only one")
-    key_variable: str = setting("", "environment variable that holds the server's key, where it wants one")
     weights: str = setting(
         "", "directory for weights on their way, which the server has to see; empty takes one in the run directory"
     )
@@ -246,7 +245,6 @@ class JudgeConfig(Section):
 
     url: str = setting("", "base URL of the endpoint, such as http://127.0.0.1:8000/v1")
     model: str = setting("", "name of the model there")
-    key_variable: str = setting("", "environment variable that holds the key, where the endpoint wants one")
     instructions: str = setting("", "what makes an answer better, in your words; empty: helpful, correct, concise")
     share: float = setting(
         0.5, "people+judge: share of the training comparisons that the judge answers in people's stead", ge=0, le=1

@@ -21,6 +21,8 @@ from holdfast.errors import HoldfastError, first_line
 from holdfast.rollout.endpoint import RETRIES, attempts, json_headers
 from holdfast.rollout.sampler import Sampling
 
+# The environment variable that holds the server's key, where it wants one.
+KEY = "HOLDFAST_VLLM_KEY"
 # Statuses that may be others a little later.
 PASSING = (408, 425, 429, 500, 502, 503, 504)
 # Large weights take their time to be read.
@@ -156,7 +158,7 @@ class VLLMServer:
     def _once(self, method: str, path: str, body: object, seconds: float) -> tuple[int, Any]:
         # http.client follows no redirect, so the key goes nowhere else.
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        headers = json_headers("vllm", self._config.key_variable)
+        headers = json_headers(KEY)
         connection = kind(self._host, timeout=seconds)
         try:
             connection.request(method, self._path + path, json.dumps(body or {}).encode(), headers)
@@ -191,7 +193,7 @@ class VLLMServer:
 
     def _refused(self, path: str, status: int, reply: Any) -> HoldfastError:
         if status in (401, 403):
-            return HoldfastError(f"{self.name} wants a key, or another one: set vllm.key_variable.")
+            return HoldfastError(f"{self.name} wants a key, or another one: set {KEY} in the environment.")
         if status == 404 and path == "/weight_info":
             return HoldfastError(f"{self.name} no longer says which weights it uses; leave it to the run, and resume.")
         return HoldfastError(f"{self.name} answered {status} at {path}{_remark(reply)}.")
