@@ -109,7 +109,6 @@ def test_a_config_does_not_change() -> None:
         (["kl.placement=loss", "kl.estimator=k1"], "no gradient on average"),
         (["preferences.selection=disagreement", "preferences.per_round=9", "reward.members=1"], "one member"),
         (["vllm.url=127.0.0.1:8000"], "write it like http://127.0.0.1:8000"),
-        (["vllm.weights_there=elsewhere/weights"], "another path to vllm.weights, which is not set"),
         (["data.prompt_length=[-1, 2]"], r"data.prompt_length is \[-1, 2\]; write"),
         (["refresh.freeze=[[3, 2]]"], "refresh.freeze has a span"),
         (["refresh.freeze=[[0, 2]]"], "refresh.freeze has a span"),

@@ -159,8 +159,6 @@ def _surroundings(c: Config) -> None:
             raise HoldfastError(f"world.labeller = {c.world.labeller} needs judge.model, the model's name there.")
     if c.vllm.url and not c.vllm.url.startswith(("http://", "https://")):
         raise HoldfastError(f"vllm.url is {c.vllm.url!r}; write it like http://127.0.0.1:8000.")
-    if c.vllm.weights_there and not c.vllm.weights:
-        raise HoldfastError("vllm.weights_there is another path to vllm.weights, which is not set.")
     if any(first < 1 or last < first for first, last in c.refresh.freeze):
         raise HoldfastError(
             "refresh.freeze has a span that ends before it begins; write spans as [first, last] rounds."

@@ -114,11 +114,11 @@ class VLLMConfig(Section):
     """Rollouts by a vLLM server, which is given the policy's weights after every step."""
 
     url: str = setting("", "address of the server, such as http://127.0.0.1:8000; empty samples in the run's process")
-    model: str = setting("", "name of the model there; empty takes the only one")
     weights: str = setting(
-        "", "directory for weights on their way, which the server has to see; empty takes one in the run directory"
+        "",
+        "directory for weights on their way, or HERE:THERE where the server has another path to it; empty takes one in "
+        "the run directory",
     )
-    weights_there: str = setting("", "that directory as the server sees it; empty where it has the same path there")
     parallel: int = setting(32, "answers asked for at once", ge=1)
     timeout_seconds: float = setting(120.0, "longest wait for one answer", gt=0)
 

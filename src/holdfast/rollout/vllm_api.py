@@ -52,12 +52,10 @@ class VLLMServer:
     def check(self, longest: int) -> str:
         """The name of the model to ask; refuses a server that could not do the work. `longest` is in tokens."""
         cards = self._fields(self._ask("GET", "/v1/models"), "data", list)
-        names = [str(card.get("id")) for card in cards if isinstance(card, dict)]
-        model = self._config.model or (names[0] if len(names) == 1 else "")
-        if model not in names:
-            wanted = f"serves no model {model!r}" if model else "serves more than one model"
-            raise HoldfastError(f"{self.name} {wanted}; it has {', '.join(names) or 'none'}: set vllm.model.")
-        room = cards[names.index(model)].get("max_model_len")
+        if not cards or not isinstance(cards[0], dict):
+            raise self._strange()
+        # A server has one model, which may go by several names.
+        model, room = str(cards[0].get("id")), cards[0].get("max_model_len")
         if isinstance(room, int) and room < longest:
             raise HoldfastError(
                 f"{self.name} takes {room} tokens at most, and the longest prompt with a full answer has {longest}: "
@@ -112,7 +110,7 @@ class VLLMServer:
         if status != 200:
             raise HoldfastError(
                 f"{self.name} could not load the weights in {directory} (it answered {status}{_remark(reply)}): it "
-                "has to see that directory (vllm.weights, vllm.weights_there) and to serve a model of the same shape."
+                "has to see that directory (vllm.weights) and to serve a model of the same shape."
             )
         self._forget_prompts()
         status, reply = self._tried("POST", "/update_weight_version", {"new_version": version})
