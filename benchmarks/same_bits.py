@@ -49,7 +49,7 @@ SMALL = {
 }  # fmt: skip
 DPO = SMALL | {"run.optimiser": "dpo", "ppo.samples_per_prompt": "2"}
 # Everything that holds weights of its own, and what is decided from sums over a batch.
-SHARED = SMALL | {"policy.critic": "model", "reward.halves": "true", "ppo.epoch_kl_stop": "0.02", "probes.every": "4"}
+SHARED = SMALL | {"policy.critic": "model", "ppo.epoch_kl_stop": "0.02", "probes.every": "4"}
 ARMS = ("bare", "guarded", "guarded again", "tuned")  # of `lab run efficacy`, in the order in which they are run
 
 # One thread for each library, no network, and no import of files that happen to lie in the working directory.

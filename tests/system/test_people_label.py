@@ -332,14 +332,35 @@ def test_the_key_does_not_follow_a_redirect(judge, monkeypatch, code):
 
     arrived = []
     monkeypatch.setattr(Judge, "do_GET", lambda self: arrived.append(self.headers["Authorization"]), raising=False)
-    monkeypatch.setenv("JUDGE_KEY", "secret")
+    monkeypatch.setenv("HOLDFAST_JUDGE_KEY", "secret")
     with serving(Redirecting) as url:
-        labeller = JudgeLabeller(JudgeConfig(url=url, model="m", key_variable="JUDGE_KEY"))
+        labeller = JudgeLabeller(JudgeConfig(url=url, model="m"))
         with pytest.raises(
             HoldfastError, match=rf"sends elsewhere \({code}\).* set judge\.url to the address itself\.$"
         ):
             labeller.label([pair("1", "a", "b")])
     assert (arrived, Judge.asked) == ([], [])
+
+
+def test_the_key_of_a_judge_is_in_the_environment(monkeypatch):
+    class Wary(Judge):
+        asked: ClassVar[list[str]] = []
+        failing = False
+
+        def do_POST(self) -> None:
+            if self.headers["Authorization"] == "Bearer secret":
+                super().do_POST()
+            else:
+                self.send_response(401)
+                self.end_headers()
+
+    monkeypatch.delenv("HOLDFAST_JUDGE_KEY", raising=False)
+    with serving(Wary) as url:
+        labeller = JudgeLabeller(JudgeConfig(url=url, model="m"), sleep=lambda seconds: None)
+        with pytest.raises(HoldfastError, match="wants a key, or another one: set HOLDFAST_JUDGE_KEY"):
+            labeller.label([pair("1", "a", "b")])
+        monkeypatch.setenv("HOLDFAST_JUDGE_KEY", "secret")
+        assert len(labeller.label([pair("1", "a", "b")])) == 1
 
 
 def test_a_run_with_a_judge_as_its_labeller(place, judge):

@@ -79,8 +79,10 @@ class Served:
 @pytest.fixture(scope="module")
 def served(unbroken: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
     stand_in = StandIn(policy_in(str(unbroken / "reference")))
+    runs = tmp_path_factory.mktemp("served")
+    (runs / "there").symlink_to(runs / small_run.NAME / "served")
     with serving(stand_in) as url:
-        return Served(small_run.run(tmp_path_factory.mktemp("served"), vllm__url=url), stand_in)
+        return Served(small_run.run(runs, vllm__url=url, vllm__weights=f":{runs}/there"), stand_in)
 
 
 def assert_alike(one: Path, other: Path, rel: float, absolute: float, but_not: str = "") -> None:
@@ -102,6 +104,7 @@ def test_a_run_by_a_server_is_the_run_without_it(
     assert all(row["rollout/server_gap"] < 1e-5 for row in rows)
     # The first weights, and new ones after each step but the last one's round, whose answers people compare.
     assert len(set(served.stand_in.loaded)) == len(rows) + 1
+    assert {str(Path(path).parent) for path in served.stand_in.loaded} == {str(served.run.with_name("there"))}
     assert len(list((served.run / "served").iterdir())) == 1
 
     with monkeypatch.context() as patch:
@@ -136,7 +139,7 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(
 
         with monkeypatch.context() as patch:
             patch.setattr(Learner, "step", kill_in_the_second_round)
-            arguments = small_run.run_arguments(tmp_path, vllm__url=url)
+            arguments = small_run.run_arguments(tmp_path, vllm__url=url, vllm__weights=str(tmp_path / "weights"))
             assert main(arguments) == 2
         told = capsys.readouterr().err.splitlines()[-1]
         assert told.startswith(f"holdfast: The vLLM server {url} cannot be reached ("), told
@@ -154,6 +157,7 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(
     with serving(stand_in) as again:
         assert again == url
         assert main(["resume", str(run)]) == 0
+    assert len(list((tmp_path / "weights").iterdir())) == 1
     # What was interrupted comes to what it would have come to.
     for name in ("metrics.jsonl", "samples.jsonl", "gold.jsonl"):
         assert_alike(run / name, served.run / name, 1e-6, 1e-6)

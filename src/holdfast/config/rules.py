@@ -126,8 +126,8 @@ def _learning(c: Config) -> None:
 def _kl(c: Config) -> None:
     if c.kl.controller != "fixed" and c.kl.beta <= 0:
         raise HoldfastError(f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0.")
-    if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.budget_start:
-        raise HoldfastError("kl.budget_ceiling is below kl.budget_start: raise the one or lower the other.")
+    if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.target:
+        raise HoldfastError("kl.budget_ceiling is below kl.target: raise the one or lower the other.")
     if c.kl.placement == "loss" and c.kl.estimator == "k1":
         # E[grad log pi] = 0: as a loss, k1 holds nothing back.
         raise HoldfastError(
@@ -159,8 +159,6 @@ def _surroundings(c: Config) -> None:
             raise HoldfastError(f"world.labeller = {c.world.labeller} needs judge.model, the model's name there.")
     if c.vllm.url and not c.vllm.url.startswith(("http://", "https://")):
         raise HoldfastError(f"vllm.url is {c.vllm.url!r}; write it like http://127.0.0.1:8000.")
-    if c.vllm.weights_there and not c.vllm.weights:
-        raise HoldfastError("vllm.weights_there is another path to vllm.weights, which is not set.")
     if any(first < 1 or last < first for first, last in c.refresh.freeze):
         raise HoldfastError(
             "refresh.freeze has a span that ends before it begins; write spans as [first, last] rounds."

@@ -114,12 +114,11 @@ class VLLMConfig(Section):
     """Rollouts by a vLLM server, which is given the policy's weights after every step."""
 
     url: str = setting("", "address of the server, such as http://127.0.0.1:8000; empty samples in the run's process")
-    model: str = setting("", "name of the model there; empty takes the only one")
-    key_variable: str = setting("", "environment variable that holds the server's key, where it wants one")
     weights: str = setting(
-        "", "directory for weights on their way, which the server has to see; empty takes one in the run directory"
+        "",
+        "directory for weights on their way, or HERE:THERE where the server has another path to it; empty takes one in "
+        "the run directory",
     )
-    weights_there: str = setting("", "that directory as the server sees it; empty where it has the same path there")
     parallel: int = setting(32, "answers asked for at once", ge=1)
     timeout_seconds: float = setting(120.0, "longest wait for one answer", gt=0)
 
@@ -246,7 +245,6 @@ class JudgeConfig(Section):
 
     url: str = setting("", "base URL of the endpoint, such as http://127.0.0.1:8000/v1")
     model: str = setting("", "name of the model there")
-    key_variable: str = setting("", "environment variable that holds the key, where the endpoint wants one")
     instructions: str = setting("", "what makes an answer better, in your words; empty: helpful, correct, concise")
     share: float = setting(
         0.5, "people+judge: share of the training comparisons that the judge answers in people's stead", ge=0, le=1
@@ -339,8 +337,9 @@ class KLConfig(Section):
 
     controller: Literal["fixed", "adaptive", "budget"] = setting("budget", "how beta is set")
     beta: float = setting(0.05, "KL coefficient, or where it starts", ge=0)
-    target: float = setting(6.0, "adaptive: KL to the reference to hold, in nats per answer", gt=0)
-    budget_start: float = setting(2.0, "budget: KL allowed with no labels", gt=0)
+    target: float = setting(
+        2.0, "adaptive: KL to the reference to hold, in nats per answer; budget: what is allowed with no labels", gt=0
+    )
     budget_per_1000_labels: float = setting(1.0, "budget: KL added by each thousand labels", ge=0)
     budget_ceiling: float = setting(12.0, "budget: never more than this", gt=0)
     hard_limit: float = setting(0.0, "KL to the reference that ends a round early; 0 for none", ge=0)

@@ -20,6 +20,8 @@ from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Choice, Comparison, Label
 from holdfast.rollout.endpoint import RETRIES, attempts, json_headers
 
+# The environment variable that holds the key, where the endpoint wants one.
+KEY = "HOLDFAST_JUDGE_KEY"
 INSTRUCTIONS = "The better answer is more helpful, correct, and no longer than it needs to be."
 QUESTION = """\
 Compare two answers to one prompt. {instructions}
@@ -113,7 +115,7 @@ class JudgeLabeller:
         }
         address = f"{self._config.url.rstrip('/')}/chat/completions"
         data = json.dumps(body).encode("utf-8", "surrogatepass")
-        request = urllib.request.Request(address, data, json_headers("judge", self._config.key_variable))
+        request = urllib.request.Request(address, data, json_headers(KEY))
         try:
             with self._opener.open(request, timeout=self._config.timeout_seconds) as reply:
                 document = json.loads(reply.read(LONGEST_REPLY))
@@ -130,7 +132,7 @@ def refusal_of(code: int) -> str:
     """What an endpoint did that answered with a code for an error."""
     if 300 <= code < 400:
         return f"sends elsewhere ({code}), which is not followed with the key: set judge.url to the address itself"
-    return f"answered {code}"
+    return f"wants a key, or another one: set {KEY} in the environment" if code in (401, 403) else f"answered {code}"
 
 
 def verdict_of(reply: str) -> Choice:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from holdfast.errors import HoldfastError
-
 # Further tries of a question that failed: with the waits between them a server has 3.5 seconds to come back.
 RETRIES = 3
 FIRST_WAIT_SECONDS = 0.5
@@ -20,11 +18,7 @@ def attempts(retries: int, sleep: Callable[[float], None]) -> Iterator[bool]:
         yield number == retries
 
 
-def json_headers(section: str, key_variable: str) -> dict[str, str]:
-    """The headers of a request, with the key that is in an environment variable where a section's config names one."""
-    headers = {"Content-Type": "application/json"}
-    if key_variable:
-        if not (key := os.environ.get(key_variable)):
-            raise HoldfastError(f"{section}.key_variable names {key_variable}, which is not set.")
-        headers["Authorization"] = f"Bearer {key}"
-    return headers
+def json_headers(key_variable: str) -> dict[str, str]:
+    """The headers of a request, with the key that an environment variable holds, where it is set."""
+    key = os.environ.get(key_variable)
+    return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})

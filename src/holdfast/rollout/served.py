@@ -32,13 +32,15 @@ from holdfast.rollout.vllm_api import Completion, VLLMServer
 
 # Seeds that every server takes.
 SEEDS = 2**31
-# The server's log-probs may differ from ours by this much, mean over tokens: rounding in bfloat16 stays below it, other
-# weights or another temperature do not.
+# The server's log-probs may differ from ours by this much, mean over tokens; beyond it the answers are refused.
 TOLERANCE = 0.1
 
 
 class ServedSampler:
-    """Answers of the policy, drawn by a server; `save` writes a model and its weights, whole or not at all."""
+    """Answers of the policy, drawn by a server; `save` writes a model and its weights, whole or not at all.
+
+    `there` is the server's path to the directory `weights`, where it is another one.
+    """
 
     def __init__(
         self,
@@ -49,10 +51,11 @@ class ServedSampler:
         max_tokens: int,
         weights: Path,
         save: Callable[[Path, Any, dict[str, Tensor]], None],
+        there: str = "",
     ) -> None:
         self._config, self._sampling = config, sampling
         self._eos_id, self._pad_id, self._max_tokens = eos_id, pad_id, max_tokens
-        self._weights, self._save = weights, save
+        self._weights, self._save, self._there = weights, save, there
         self._server = VLLMServer(config)
         self._model = ""
         self._loaded = ""
@@ -97,8 +100,8 @@ class ServedSampler:
         directory = self._weights / version
         if not directory.is_dir():
             self._save(directory, policy.lm, untied_state(policy.lm))
-        there = f"{self._config.weights_there.rstrip('/')}/{version}" if self._config.weights_there else ""
-        self._says_version = self._server.load(there or str(directory.absolute()), version)
+        there = f"{self._there.rstrip('/')}/{version}" if self._there else str(directory.absolute())
+        self._says_version = self._server.load(there, version)
         self._loaded = version
         for older in self._weights.glob(f"{PREFIX}*"):
             if older != directory:

@@ -21,6 +21,8 @@ from holdfast.errors import HoldfastError, first_line
 from holdfast.rollout.endpoint import RETRIES, attempts, json_headers
 from holdfast.rollout.sampler import Sampling
 
+# The environment variable that holds the server's key, where it wants one.
+KEY = "HOLDFAST_VLLM_KEY"
 # Statuses that may be others a little later.
 PASSING = (408, 425, 429, 500, 502, 503, 504)
 # Large weights take their time to be read.
@@ -50,12 +52,10 @@ class VLLMServer:
     def check(self, longest: int) -> str:
         """The name of the model to ask; refuses a server that could not do the work. `longest` is in tokens."""
         cards = self._fields(self._ask("GET", "/v1/models"), "data", list)
-        names = [str(card.get("id")) for card in cards if isinstance(card, dict)]
-        model = self._config.model or (names[0] if len(names) == 1 else "")
-        if model not in names:
-            wanted = f"serves no model {model!r}" if model else "serves more than one model"
-            raise HoldfastError(f"{self.name} {wanted}; it has {', '.join(names) or 'none'}: set vllm.model.")
-        room = cards[names.index(model)].get("max_model_len")
+        if not cards or not isinstance(cards[0], dict):
+            raise self._strange()
+        # A server has one model, which may go by several names.
+        model, room = str(cards[0].get("id")), cards[0].get("max_model_len")
         if isinstance(room, int) and room < longest:
             raise HoldfastError(
                 f"{self.name} takes {room} tokens at most, and the longest prompt with a full answer has {longest}: "
@@ -110,7 +110,7 @@ class VLLMServer:
         if status != 200:
             raise HoldfastError(
                 f"{self.name} could not load the weights in {directory} (it answered {status}{_remark(reply)}): it "
-                "has to see that directory (vllm.weights, vllm.weights_there) and to serve a model of the same shape."
+                "has to see that directory (vllm.weights) and to serve a model of the same shape."
             )
         self._forget_prompts()
         status, reply = self._tried("POST", "/update_weight_version", {"new_version": version})
@@ -156,7 +156,7 @@ class VLLMServer:
     def _once(self, method: str, path: str, body: object, seconds: float) -> tuple[int, Any]:
         # http.client follows no redirect, so the key goes nowhere else.
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        headers = json_headers("vllm", self._config.key_variable)
+        headers = json_headers(KEY)
         connection = kind(self._host, timeout=seconds)
         try:
             connection.request(method, self._path + path, json.dumps(body or {}).encode(), headers)
@@ -191,7 +191,7 @@ class VLLMServer:
 
     def _refused(self, path: str, status: int, reply: Any) -> HoldfastError:
         if status in (401, 403):
-            return HoldfastError(f"{self.name} wants a key, or another one: set vllm.key_variable.")
+            return HoldfastError(f"{self.name} wants a key, or another one: set {KEY} in the environment.")
         if status == 404 and path == "/weight_info":
             return HoldfastError(f"{self.name} no longer says which weights it uses; leave it to the run, and resume.")
         return HoldfastError(f"{self.name} answered {status} at {path}{_remark(reply)}.")

@@ -198,10 +198,11 @@ def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSam
     """Who samples from the policy, where a server does."""
     if not config.vllm.url:
         return None
-    weights = Path(config.vllm.weights) if config.vllm.weights else run.path / "served"
+    here, _, there = config.vllm.weights.partition(":")
+    weights = Path(here) if here else run.path / "served"
     return ServedSampler(
         config.vllm, sampling_of(config), codec.eos_id, codec.pad_id, config.policy.micro_batch_tokens, weights,
-        save=lambda directory, lm, state: save_model(directory, lm, codec, state),
+        save=lambda directory, lm, state: save_model(directory, lm, codec, state), there=there,
     )  # fmt: skip
 
 
@@ -211,7 +212,7 @@ def controller_of(config: Config) -> KLController:
         return FixedKL(kl.beta)
     if kl.controller == "adaptive":
         return AdaptiveKL(kl.beta, kl.target)
-    return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling)
+    return BudgetKL(kl.beta, kl.target, kl.budget_per_1000_labels, kl.budget_ceiling)
 
 
 def build_parts(

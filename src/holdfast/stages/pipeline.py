@@ -39,7 +39,7 @@ from holdfast.worlds.protocol import Task
 # Labels of a DPO stage that goes on from PPO's policy, where dpo.newest is 0: older ones are about answers that PPO has
 # left behind.
 NEWEST_AFTER_PPO = 800
-# Held-out prompts on which each stage is measured: a win rate to within 7 points.
+# Held-out prompts on which each stage is measured.
 PROMPTS = 200
 LEDGER = "ledger.jsonl"
 ENDED = "stage.json"

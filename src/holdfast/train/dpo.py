@@ -27,7 +27,7 @@ from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
 from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser
 
-# SimPO's target margin between chosen and rejected, as in its paper's own scripts (arXiv:2405.14734).
+# SimPO's target margin between chosen and rejected.
 SIMPO_MARGIN = 1.0
 
 

@@ -36,8 +36,8 @@ from holdfast.train.optimiser import OptimiserState, optimiser_snapshot, restore
 
 Item = TypeVar("Item")
 
-# As in Ziegler et al. 2019 (arXiv:1909.08593) and TRL: a value moves no further than this from the one it had when
-# the answers were sampled, and its loss counts a tenth, since the value head may share the policy's trunk.
+# A value moves no further than this from the one it had when the answers were sampled, and its loss counts a tenth,
+# since the value head may share the policy's trunk.
 VALUE_CLIP = 0.2
 VALUE_WEIGHT = 0.1
 # Answers of a step on which the KL of its update is measured (0 for all): the rest would cost another pass over them.
