@@ -54,13 +54,13 @@ def test_odd_texts_read_back_equal(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("number", [5e-324, 1e-300, 1e-7, 1 / 3, 1e16, 1e22, 1.7976931348623157e308])
 def test_floats_read_back_to_the_last_bit(tmp_path: Path, number: float) -> None:
-    config = Config(ppo=PPOConfig(lr=number), kl=KLConfig(hard_limit=number))
+    config = Config(ppo=PPOConfig(lr=number), kl=KLConfig(target=number))
     assert _read_back(config, tmp_path / "c.toml") == config
 
 
 def test_whole_floats_come_back_as_floats(tmp_path: Path) -> None:
-    back = _read_back(Config(kl=KLConfig(hard_limit=512.0)), tmp_path / "c.toml")
-    assert type(back.kl.hard_limit) is float
+    back = _read_back(Config(kl=KLConfig(target=512.0)), tmp_path / "c.toml")
+    assert type(back.kl.target) is float
 
 
 def test_lists_spans_and_tables_read_back_equal(tmp_path: Path) -> None:

@@ -126,8 +126,8 @@ def _learning(c: Config) -> None:
 def _kl(c: Config) -> None:
     if c.kl.controller != "fixed" and c.kl.beta <= 0:
         raise HoldfastError(f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0.")
-    if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.target:
-        raise HoldfastError("kl.budget_ceiling is below kl.target: raise the one or lower the other.")
+    if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.budget_start:
+        raise HoldfastError("kl.budget_ceiling is below kl.budget_start: raise the one or lower the other.")
     if c.kl.placement == "loss" and c.kl.estimator == "k1":
         # E[grad log pi] = 0: as a loss, k1 holds nothing back.
         raise HoldfastError(

@@ -337,9 +337,8 @@ class KLConfig(Section):
 
     controller: Literal["fixed", "adaptive", "budget"] = setting("budget", "how beta is set")
     beta: float = setting(0.05, "KL coefficient, or where it starts", ge=0)
-    target: float = setting(
-        2.0, "adaptive: KL to the reference to hold, in nats per answer; budget: what is allowed with no labels", gt=0
-    )
+    target: float = setting(6.0, "adaptive: KL to the reference to hold, in nats per answer", gt=0)
+    budget_start: float = setting(2.0, "budget: KL allowed with no labels", gt=0)
     budget_per_1000_labels: float = setting(1.0, "budget: KL added by each thousand labels", ge=0)
     budget_ceiling: float = setting(12.0, "budget: never more than this", gt=0)
     hard_limit: float = setting(0.0, "KL to the reference that ends a round early; 0 for none", ge=0)

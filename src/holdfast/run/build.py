@@ -212,7 +212,7 @@ def controller_of(config: Config) -> KLController:
         return FixedKL(kl.beta)
     if kl.controller == "adaptive":
         return AdaptiveKL(kl.beta, kl.target)
-    return BudgetKL(kl.beta, kl.target, kl.budget_per_1000_labels, kl.budget_ceiling)
+    return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling)
 
 
 def build_parts(

@@ -46,7 +46,7 @@ KNOBS: dict[str, Knob] = {
                0.0, 0.01, 0.03, 0.05, 0.1, 0.2, 0.5, beside=("kl.controller=fixed", WATCHES)),
         values("refresh", "rounds from refresh to refresh, with a guard that only watches; 0 is never",
                "refresh.every_rounds", 0, 1, 2, 4, beside=("refresh.on_miscalibration=false", WATCHES)),
-        values("budget", "KL allowed with no labels", "kl.target", 0.5, 1.0, 2.0, 4.0, 8.0),
+        values("budget", "KL allowed with no labels", "kl.budget_start", 0.5, 1.0, 2.0, 4.0, 8.0),
         Knob(
             "schedule",
             "how beta is set",
