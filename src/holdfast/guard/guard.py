@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast.checkpoint.files import JSON
 from holdfast.config.schema import GuardConfig
-from holdfast.control.state import JSON
 from holdfast.guard.alarm import AlarmTest, Evidence
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading

@@ -19,7 +19,6 @@ from holdfast.checkpoint.transaction import Part
 from holdfast.config import Config
 from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
 from holdfast.control.ledger import KLLedger
-from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
 from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
@@ -355,7 +354,6 @@ def build_loop(
             config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze,
             config.refresh.on_miscalibration,
         ),
-        limit=KLLimit(config.kl.hard_limit or None),
         ledger=ledger,
         orders=orders,
         host=host,

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.config import Config
 from holdfast.control.ledger import KLLedger
-from holdfast.control.limit import KLLimit
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.errors import Interrupted
 from holdfast.guard.review import Outcome
@@ -42,7 +41,6 @@ class OnlineLoop:
     collector: Collector
     refresher: Refresher
     triggers: RefreshTriggers
-    limit: KLLimit
     ledger: KLLedger
     orders: Orders
     host: LoopHost | None
@@ -119,13 +117,13 @@ class OnlineLoop:
 
     def steps(self) -> None:
         """The round's PPO steps, fewer where KL has gone too far or an owner has asked for an audit."""
-        at = self.position
+        at, limit = self.position, self.config.kl.hard_limit
         while at.step_in_round < self.config.run.steps_per_round:
             if at.step_in_round and self.owner.ends_round():
                 break
             self.learner.step()
-            if self.limit.exceeded(self.ledger.reference):
-                self.journal.event("kl_limit", kl=self.ledger.reference, limit=self.config.kl.hard_limit)
+            if limit and self.ledger.reference > limit:
+                self.journal.event("kl_limit", kl=self.ledger.reference, limit=limit)
                 break
             if at.step_in_round < self.config.run.steps_per_round:
                 self.commit_within_round()
