@@ -61,7 +61,8 @@ def prepare(seed: int, directory: Path) -> RunDirectory:
     config = load_config(None, [f"run.seed={seed}", "run.threads=1"])
     ingredients = gather(config, load_task(config, load_world(config)))
     run = RunDirectory.create(directory / "run", config, {})
-    assemble(ingredients, run, Silent()).close()
+    with assemble(ingredients, run, Silent()):
+        pass
     return run
 
 

@@ -8,11 +8,12 @@ finished is found on disk again, so a run cut short in preparation goes on from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import Part
@@ -47,11 +48,12 @@ from holdfast.rollout.served import ServedSampler
 from holdfast.run.answers import Answers, sampling_of
 from holdfast.run.directory import RunDirectory
 from holdfast.run.host import LoopHost, Orders
-from holdfast.run.inputs import Ingredients
+from holdfast.run.inputs import Ingredients, check_server
 from holdfast.run.journal import Journal, Position
 from holdfast.run.learner import Learner
 from holdfast.run.loop import OnlineLoop
 from holdfast.run.models import Models, build_models
+from holdfast.run.notes import notes
 from holdfast.run.observer import Audience, Observer
 from holdfast.run.owner import Owner
 from holdfast.run.probes import data_prober
@@ -59,20 +61,8 @@ from holdfast.run.reference import prepare_reference
 from holdfast.run.rollback import RunState
 from holdfast.run.showcase import Showcase
 from holdfast.track.progress import Progress
-from holdfast.track.sinks import Sink, open_sinks
+from holdfast.track.sinks import open_sinks
 from holdfast.track.tracker import Tracker
-
-
-@dataclass
-class Assembly:
-    """A run directory with its open files; `close` when done."""
-
-    run: RunDirectory
-    loop: OnlineLoop
-    resources: ExitStack
-
-    def close(self) -> None:
-        self.resources.close()
 
 
 @dataclass(frozen=True)
@@ -87,6 +77,7 @@ class Parts:
     streams: Streams
 
 
+@contextmanager
 def assemble(
     ingredients: Ingredients,
     run: RunDirectory,
@@ -95,17 +86,14 @@ def assemble(
     stop_requested: Callable[[], bool] = lambda: False,
     ensemble_from: Path | None = None,
     answers: bool = True,
-) -> Assembly:
+) -> Iterator[OnlineLoop]:
     """Prepare what is missing (reference, first ensemble) and build the loop, resumed from the newest checkpoint.
 
     Whoever resumes a run that had stopped to ask has answered, unless nobody does (`answers`).
     """
     config, task = ingredients.config, ingredients.task
-    with ExitStack() as stack:
-        sinks: list[Sink] = open_sinks(config.track.sinks, run.path, run.name)
-        tracker = Tracker(run.path, sinks)
-        stack.callback(tracker.close)
-        store = stack.enter_context(PreferenceStore.open(run.database_url(config)))
+    sinks = open_sinks(config.track.sinks, run.path, run.name)
+    with closing(Tracker(run.path, sinks)) as tracker, PreferenceStore.open(run.database_url(config)) as store:
         checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
         resuming = not checkpoints.is_empty()
         if not resuming:
@@ -130,7 +118,7 @@ def assemble(
             for sentence in loaded.skipped:
                 journal.event("checkpoint_skipped", reason=sentence)
             journal.event("resumed", checkpoint=loaded.name)
-        return Assembly(run, loop, stack.pop_all())
+        yield loop
 
 
 def connect_people(
@@ -365,3 +353,17 @@ def build_loop(
         audience=audience,
         stop_requested=stop_requested,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunKind:
+    """What kind of work a run directory holds. `name` is what its manifest says; the online loop has no such word."""
+
+    name: str
+    assemble: Callable[..., AbstractContextManager[Any]]
+    check: Callable[[Ingredients], None] = check_server
+    notes: Callable[[Ingredients], list[str]] = notes
+    needs_ensemble: bool = True
+
+
+ONLINE: RunKind = RunKind("", assemble)

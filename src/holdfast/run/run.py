@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -27,12 +27,11 @@ from holdfast.preferences.labeller import Labeller
 from holdfast.report.page import write_report
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.standalone import build_ensemble
-from holdfast.run.build import assemble
+from holdfast.run.build import ONLINE, RunKind
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.export import export_policy
 from holdfast.run.follower import agreed, follow, join_processes
-from holdfast.run.inputs import Ingredients, check_server, gather
-from holdfast.run.notes import notes
+from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Observer
 from holdfast.track.memory import peak_memory
 from holdfast.track.progress import Progress, Silent
@@ -41,29 +40,6 @@ from holdfast.worlds.registry import load_task, load_world
 
 # Who watches a run of a world, once its directory is there.
 Observe = Callable[[World, Ingredients, RunDirectory], Sequence[Observer]]
-
-
-class Assembled(Protocol):
-    """Work that is ready to go, with its open files."""
-
-    @property
-    def loop(self) -> Any: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class RunKind:
-    """What kind of work a run directory holds. `name` is what its manifest says; the online loop has no such word."""
-
-    name: str = ""
-    assemble: Callable[..., Assembled] = assemble
-    check: Callable[[Ingredients], None] = check_server
-    notes: Callable[[Ingredients], list[str]] = notes
-    needs_ensemble: bool = True
-
-
-ONLINE = RunKind()
 
 
 @dataclass(frozen=True)
@@ -308,23 +284,21 @@ class Run:
         run, ensemble, (world, ingredients) = self.directory, self.directory.manifest().get("ensemble"), self._prepared
         PROCESSES.run = str(run.path)
         with leading(), RunLock(run.path):
-            begun, worked, assembly = time.monotonic(), False, None
+            begun, worked = time.monotonic(), False
             try:
                 for note in [*ingredients.task.notes, *self._stage.notes(ingredients)]:
                     progress.say(f"note: {note}")
                 observers = self._observe(world, ingredients, run)
                 given = {"ensemble_from": Path(ensemble)} if ensemble else {}
                 assemble = self._stage.assemble
-                assembly = assemble(ingredients, run, progress, observers, stop_requested, **given)
-                worked = True
-                yield assembly.loop
+                with assemble(ingredients, run, progress, observers, stop_requested, **given) as loop:
+                    worked = True
+                    yield loop
             except Interrupted:
                 worked = True
                 raise Interrupted(f"`holdfast resume {run.path}` goes on from here.") from None
             finally:
                 self._prepared = None  # what was gathered has moved; a second sitting begins from the files
-                if assembly is not None:
-                    assembly.close()
                 if worked:
                     run.record_effort(time.monotonic() - begun, most_memory())
             PROCESSES.end()

@@ -85,9 +85,9 @@ def work_reward(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """The first version of an ensemble, from every label there is and fresh ones."""
-    with closing(assemble(ingredients, place.run, progress, (), stop)) as assembly:
-        accuracy = assembly.loop.refresher.holdout_accuracy()
-        ensemble, store = assembly.loop.learner.reward.ensemble, assembly.loop.collector.store
+    with assemble(ingredients, place.run, progress, (), stop) as loop:
+        accuracy = loop.refresher.holdout_accuracy()
+        ensemble, store = loop.learner.reward.ensemble, loop.collector.store
         known = store.labelled(watermark=ensemble.watermark)
     config = ingredients.config.reward
     pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])
@@ -103,10 +103,10 @@ def work_ppo(
     """Rounds of the online loop under the guard."""
     ensemble = place.ensemble if place.ensemble is not None and place.ensemble.is_dir() else None
     config = ingredients.config
-    with closing(assemble(ingredients, place.run, progress, observers, stop, ensemble)) as assembly:
-        assembly.loop.run()
-        note = "stopped by the guard at its last good policy" if assembly.loop.stopped else ""
-        lm = merged(assembly.loop.learner.policy.lm)
+    with assemble(ingredients, place.run, progress, observers, stop, ensemble) as loop:
+        loop.run()
+        note = "stopped by the guard at its last good policy" if loop.stopped else ""
+        lm = merged(loop.learner.policy.lm)
     tokens = rollout_tokens(place.run.path, config.ppo.batch * config.ppo.samples_per_prompt)
     return Done(lm, tokens, config.ppo.epochs * tokens, note)
 
@@ -115,9 +115,9 @@ def work_dpo(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """DPO on the store's labels: all, or the newest."""
-    with closing(assemble_dpo(ingredients, place.run, progress, observers, stop)) as assembly:
-        assembly.loop.run()
-        pairs, lm = assembly.loop.pairs, merged(assembly.loop.learner.policy.lm)
+    with assemble_dpo(ingredients, place.run, progress, observers, stop) as dpo:
+        dpo.run()
+        pairs, lm = dpo.pairs, merged(dpo.policy.lm)
     tokens = sum(len(p.chosen) + len(p.rejected) for p in pairs)
     return Done(lm, 0, ingredients.config.dpo.epochs * tokens, f"{len(pairs):,} pairs")
 
