@@ -20,11 +20,12 @@ from holdfast.data.formats import read_preferences
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.batches import asked_for
 from holdfast.people.judge import JudgeLabeller
-from holdfast.people.queue import LabelQueue, share_of
+from holdfast.people.queue import LabelQueue
 from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison
 from holdfast.preferences.people_schema import opinions
 from holdfast.preferences.records import select_in
 from holdfast.preferences.store import PreferenceStore
+from holdfast.randomness import place_of
 
 Mode = Literal["people", "judge", "people+judge"]
 MODES: tuple[Mode, ...] = ("people", "judge", "people+judge")
@@ -82,7 +83,7 @@ class TeamLabeller:
         if theirs and any(c.id not in answered for c, _ in theirs):
             batch, began = self._put(theirs)
         self._have_judged([c for c in judged if c.id not in answered])
-        self._have_seconded([c for c, _ in theirs if share_of(c.id, "second") < self._second])
+        self._have_seconded([c for c, _ in theirs if place_of(f"second {c.id}") < self._second])
         if batch:
             self._wait([c for c, _ in theirs], batch, began)
 
@@ -90,7 +91,7 @@ class TeamLabeller:
         """Audits are people's, where there are any."""
         if comparison.purpose == "audit" and not self._only_judge:
             return False
-        return share_of(comparison.id, "judge") < self._share
+        return place_of(f"judge {comparison.id}") < self._share
 
     def _put(self, theirs: Sequence[tuple[Comparison, float | None]]) -> tuple[str, float]:
         assert self._queue is not None
@@ -128,16 +129,9 @@ class TeamLabeller:
                 self._hold("", 1, 1)
                 self._event("second_opinions_missing", comparisons=len(part), reason=str(error))
                 return
-            rows = [
-                {
-                    "comparison_id": x.comparison_id,
-                    "labeller": name,
-                    "choice": x.choice.value,
-                    "created_at": now,
-                }
-                for x in labels
-            ]
-            if rows:
+            if labels:
+                own = {"labeller": name, "created_at": now}
+                rows = [{"comparison_id": x.comparison_id, "choice": x.choice.value, **own} for x in labels]
                 with database.write() as connection:
                     connection.execute(insert(opinions), rows)
 

@@ -24,7 +24,6 @@ from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Demonstration, LabelledComparison
 from holdfast.randomness import generator
 
-FIXED = ("chosen", "rejected", "chosen_varied", "rejected_varied", "other", "permuted", "random")
 INITIAL = "initial"
 # Demonstrations among which the one to the prompt most like another is looked for.
 NEIGHBOURS = 400
@@ -62,10 +61,7 @@ class ProbeSet:
     @classmethod
     def load(cls, path: Path) -> ProbeSet:
         document = read_json(path)
-        try:
-            return cls(document["prompts"], document["answers"], document["initial"])
-        except (KeyError, TypeError) as error:
-            raise HoldfastError(f"{path} is not a set of probes; remove it, and it is built again.") from error
+        return cls(document["prompts"], document["answers"], document["initial"])
 
 
 def build_set(pairs: Sequence[TextPair], codec: Codec, seed: int, count: int, context: int | None = None) -> ProbeSet:

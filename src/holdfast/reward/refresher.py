@@ -15,7 +15,6 @@ import torch
 
 from holdfast.config.schema import GateConfig, RefreshConfig, RewardConfig
 from holdfast.control.ledger import KLLedger
-from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.preferences.comparison import Comparison
 from holdfast.preferences.pair import Pair, pairs_of
@@ -148,11 +147,6 @@ class Refresher:
         everything = self.store.each_labelled(watermark=watermark)
         once = (x for x in everything if x.comparison.purpose != "repeat")
         train = pairs_of(self.codec, (x for x in once if holdout_place(x.comparison.id) >= self.reward.holdout))
-        if len(train) < 2:
-            raise HoldfastError(
-                f"A reward model needs at least 2 labelled comparisons to train on, and there are only {len(train)}; "
-                "label more, or raise reward.initial_comparisons."
-            )
         material = Material(train, self._held_out(None), self.answered.labels(), watermark)
         settings = FitSettings(self.reward.epochs, self.reward.lr, self.reward.warmup_steps)
         fit = self._train(material, settings, generator(streams.seed, "reward initial"), self.progress, round=0)
