@@ -16,7 +16,7 @@ from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.preferences.comparison import Demonstration
 from holdfast.probes.probe import along, read_probes, read_rollout
 from holdfast.probes.probe_set import ProbeSet, TextPair, build_set, demonstration_pairs, varied
-from holdfast.probes.squeezing import find_squeezing
+from holdfast.probes.prober import find_squeezing
 from tiny_models import ARCHITECTURES, PAD, build, plain_logprobs, sequences
 
 PAIRS = [

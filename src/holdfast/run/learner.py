@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -29,7 +30,6 @@ from holdfast.reward.source import RewardSource, Scored
 from holdfast.run.answers import Answers
 from holdfast.run.host import LoopHost
 from holdfast.run.journal import Journal
-from holdfast.run.metrics import step_metrics
 from holdfast.run.observer import Audience
 from holdfast.run.probes import own_answers, probe_step
 from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
@@ -165,3 +165,26 @@ class Learner:
         kl_B = ((rollout.logprobs_BT - reference_BT) * rollout.mask_BT).sum(1)
         score, length = float(self.reward.reward(rollout, rng).scores_B.mean()), sum(rollout.lengths) / len(rows)
         self.journal.event("averaged", policies=policies, kl=float(kl_B.mean()), score=score, length=length)
+
+
+def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:
+    """Reward, KL, entropy and what the answers look like."""
+    rollout, reward = experience.rollout, float(experience.rewards_B.mean())
+    return {
+        **scored.metrics(),
+        "objective/kl": float(experience.kl_B.mean()),
+        "objective/rlhf_reward": reward,
+        "objective/non_score_reward": reward - float(scored.rewards_B.mean()),
+        "objective/entropy": -float((rollout.logprobs_BT * rollout.mask_BT).sum(1).mean()),
+        "response/length_mean": sum(rollout.lengths) / len(rollout.lengths),
+        "response/length_max": float(max(rollout.lengths)),
+        "response/unfinished": 1.0 - sum(rollout.finished) / len(rollout.finished),
+        "response/distinct2": distinct_bigrams(rollout.responses),
+        **({} if rollout.server_gap is None else {"rollout/server_gap": rollout.server_gap}),
+    }
+
+
+def distinct_bigrams(responses: Sequence[Sequence[int]]) -> float:
+    """Different pairs of neighbouring tokens over all such pairs in the batch; low when answers repeat."""
+    pairs = [pair for r in responses for pair in pairwise(r)]
+    return len(set(pairs)) / len(pairs) if pairs else 1.0
