@@ -158,7 +158,7 @@ class Refresher:
         material = self.material(round, streams)
         if material is None:
             return None
-        before = self.ensemble.keep()
+        in_use, watermark = self.ensemble.version, self.ensemble.watermark
         questions = self._questions(material) if self.gate.use else []
         old = log_odds(self.ensemble, questions)
         settings = FitSettings(EPOCHS, self.config.lr, WARMUP_STEPS)
@@ -171,7 +171,8 @@ class Refresher:
         if decision.accept:
             self.last_round, self.last_step, self.settled = round, step, False
         else:
-            self.ensemble.take(before)
+            self.versions.load_into(self.ensemble, in_use)
+            self.ensemble.watermark = watermark  # the saved one of a given ensemble speaks of another store
         return replace(outcome, in_use=self.ensemble.version, before=was, after=now)
 
     def return_to(self, version: int, ledger: KLLedger) -> None:

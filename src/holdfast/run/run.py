@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -250,7 +250,7 @@ class Run:
         """Train round by round. Leaving the loop early is safe: the run is resumed from its last commit."""
         if self._stage.name:
             raise HoldfastError(f"A run of `holdfast {self._stage.name}` has no rounds of its own; use train().")
-        with self._at_work(progress or Silent(), stop_requested) as loop:
+        with self.loop(progress, stop_requested) as loop:
             if loop is None:
                 return
             number = loop.position.round
@@ -260,21 +260,19 @@ class Run:
 
     def train(self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never) -> bool:
         """Train to the end; False where the guard has stopped the run at its last good policy, and asks."""
-        with self._at_work(progress or Silent(), stop_requested) as loop:
+        with self.loop(progress, stop_requested) as loop:
             if loop is None:
                 return True
             loop.run()
             return not getattr(loop, "stopped", False)
 
-    def loop(
-        self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never
-    ) -> AbstractContextManager[Any]:
-        """The assembled loop, to drive by hand; its files are open within the `with`. See `examples/by_hand.py`."""
-        return self._at_work(progress or Silent(), stop_requested)
-
     @contextmanager
-    def _at_work(self, progress: Progress, stop_requested: Callable[[], bool]) -> Iterator[Any]:
-        """The assembled loop; None in a process that has only helped, once that is over."""
+    def loop(self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never) -> Iterator[Any]:
+        """The assembled loop, to drive by hand; its files are open within the `with`. See `examples/by_hand.py`.
+
+        None in a process that has only helped, once that is over.
+        """
+        progress = progress or Silent()
         self.prepare()
         if self._prepared is None:
             assert self._follows is not None
