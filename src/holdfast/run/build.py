@@ -107,10 +107,8 @@ def assemble(
         look()
         if not resuming:
             first_ensemble(ingredients, parts, ensemble_from)
-        prober = data_prober(
-            config, run, ingredients.codec, tracker, "ppo" if config.run.optimiser == "ppo" else "online dpo",
-            models.policy.context, ingredients.imported, task.demonstrations, store,
-        )  # fmt: skip
+        stage = "ppo" if config.run.optimiser == "ppo" else "online dpo"
+        prober = data_prober(ingredients, run, tracker, stage, models.policy.context, store)
         loop = build_loop(ingredients, run, parts, checkpoints, Audience(observers), prober, stop_requested)
         if resuming:
             loaded = checkpoints.load_newest(loop.state.check)

@@ -67,7 +67,7 @@ class Learner:
     def begin_probes(self) -> None:
         """Probe the policy as it is before the first step."""
         if self.prober is not None:
-            answering = own_answers(self.config, self.answers.codec, self.answers.sampling, self.prober.stage)
+            answering = own_answers(self.config, self.answers.codec, self.prober.stage)
             self.prober.begin(self.policy, answering)
 
     def step(self) -> None:

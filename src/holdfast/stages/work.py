@@ -12,7 +12,6 @@ from typing import Any
 from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.models.lora import merged
 from holdfast.preferences.pair import pairs_of
-from holdfast.probes.probe_set import ProbeSet
 from holdfast.reward.replay import holdout_place
 from holdfast.reward.standalone import load_ensemble
 from holdfast.reward.training import labels_for
@@ -21,7 +20,7 @@ from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.observer import Observer
-from holdfast.run.probes import SET_FILE, own_answers, prober_of
+from holdfast.run.probes import own_answers, probe_set, prober_of
 from holdfast.run.reference import imitator, prepare_reference, take_in
 from holdfast.stages.distillation import EPOCHS, distil
 from holdfast.stages.dpo_run import assemble_dpo
@@ -133,11 +132,10 @@ def work_distil(
     with closing(Tracker(place.run.path)) as tracker:
         chooser = BestOfN(policy, ensemble, codec, sampling_of(config), config.reward.aggregation)
         tracker.rewind({**tracker.offsets(), "probes": 0})
-        file = place.run.path / SET_FILE
-        probes = ProbeSet.load(file) if config.probes.every and file.is_file() else None
+        probes = probe_set(config, place.run, codec, policy.context, ())
         prober = prober_of(config, place.run, codec, tracker, "distil", probes)
         if prober is not None:
-            prober.begin(policy, own_answers(config, codec, sampling_of(config), "distil"))
+            prober.begin(policy, own_answers(config, codec, "distil"))
 
         def after_update(update: int) -> None:
             if prober is not None and prober.due(update):
