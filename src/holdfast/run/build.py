@@ -272,42 +272,7 @@ def build_loop(
     }
     going_on: dict[str, Part] = {"position": journal.position, "collector": parts.collector, "orders": orders}
     state = RunState(taken_back, going_on, ledger, checkpoints, parts.refresher.versions)
-    host = None
-    if models.anchor is not None:
-        host = LoopHost(
-            config=config,
-            policy=models.policy,
-            reference=models.reference,
-            anchor=models.anchor,
-            prompt_ids=prompt_ids,
-            review=build_review(config, parts.collector),
-            orders=orders,
-            answers=parts.answers,
-            reward=reward,
-            collector=parts.collector,
-            refresher=parts.refresher,
-            controller=controller,
-            learning_rate=learning_rate,
-            ledger=ledger,
-            state=state,
-            checkpoints=checkpoints,
-            journal=journal,
-            showcase=showcase,
-        )
-        going_on["review"] = host.review
-    owner = Owner(
-        requests=RequestStore(parts.collector.store.database, run.key),
-        controller=controller,
-        plateau=plateau,
-        collector=parts.collector,
-        refresher=parts.refresher,
-        run_state=state,
-        journal=journal,
-        showcase=showcase,
-        host=host,
-    )
-    # Files come last: nothing is cut from them before everything else has been put back.
-    going_on |= {"owner": owner, "files": journal.tracker}
+    review = None if models.anchor is None else build_review(config, parts.collector)
     learner = Learner(
         config=config,
         prompts=prompts,
@@ -326,11 +291,19 @@ def build_loop(
         annealing=Annealing(config.ppo.lr_final, config.run.rounds * config.run.steps_per_round),
         plateau=plateau,
         mean=mean,
-        host=host,
+        review=review,
         journal=journal,
         audience=audience,
         prober=prober,
     )
+    host = None
+    if models.anchor is not None and review is not None:
+        host = LoopHost(learner, models.anchor, review, orders, parts.collector, state, checkpoints, showcase)
+        going_on["review"] = review
+    requests = RequestStore(parts.collector.store.database, run.key)
+    owner = Owner(requests, learner, parts.collector, state, showcase, host)
+    # Files come last: nothing is cut from them before everything else has been put back.
+    going_on |= {"owner": owner, "files": journal.tracker}
     return OnlineLoop(
         config=config,
         learner=learner,

@@ -18,7 +18,7 @@ from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.config import Config
 from holdfast.control.ledger import KLLedger
 from holdfast.control.triggers import RefreshTriggers
-from holdfast.errors import Interrupted
+from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.review import Outcome
 from holdfast.models.sharding import whole_state
 from holdfast.preferences.collector import Collector
@@ -121,12 +121,19 @@ class OnlineLoop:
         while at.step_in_round < self.config.run.steps_per_round:
             if at.step_in_round and self.owner.ends_round():
                 break
-            self.learner.step()
+            if trouble := self.learner.step():
+                self.recover(trouble)
             if limit and self.ledger.reference > limit:
                 self.journal.event("kl_limit", kl=self.ledger.reference, limit=limit)
                 break
             if at.step_in_round < self.config.run.steps_per_round:
                 self.commit_within_round()
+
+    def recover(self, trouble: str) -> None:
+        """The policy's steps have come apart: the guard takes it back, or the run ends."""
+        if self.host is None or not self.host.review.recover(self.host, trouble):
+            raise HoldfastError(f"{trouble}; lower ppo.lr and resume from the last checkpoint.")
+        self.position.skipped_in_a_row = 0
 
     def collect(self) -> None:
         """Have comparisons of the current policy's answers labelled and stored."""
