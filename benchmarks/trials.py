@@ -72,11 +72,8 @@ def run_dpo_trial(job: DPOJob) -> DPOTrial:
             run = RunDirectory.create(job.path, config, {**facts, "threads": 1})
         with RunLock(run.path):
             observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, len(task.heldout_prompts))
-            assembly = assemble_dpo(ingredients, run, Silent(), [observer])
-            try:
-                assembly.loop.run()
-            finally:
-                assembly.close()
+            with assemble_dpo(ingredients, run, Silent(), [observer]) as dpo:
+                dpo.run()
             write_json_atomic(run.path / ENDED, {"trial": 1, "seed": job.seed})
     return read_dpo_trial(job.path, job.seed)
 

@@ -63,7 +63,7 @@ LINE_OF = {name: line for line, rooms in enumerate(ORDER) for name in rooms}
 # Modules are nouns; these end in -ing and are nouns of the field, or the name of a signal or an experiment.
 NOUNS_IN_ING = {
     "beginning", "decoding", "encoding", "labelling", "masking", "packing", "prompt_copying", "serving",
-    "sharding", "squeezing", "training", "tuning",
+    "sharding", "training", "tuning",
 }  # fmt: skip
 
 

@@ -255,9 +255,8 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnlineLoop]:
     gold = gold_of(world)
     assert gold is not None
     observer = GoldObserver(gold, run.gold_file, ingredients.task.heldout_prompts)
-    assembly = assemble(ingredients, run, Silent(), [observer])
-    yield assembly.loop
-    assembly.close()
+    with assemble(ingredients, run, Silent(), [observer]) as loop:
+        yield loop
 
 
 def reached(start: object, but_not: tuple[object, ...]) -> Iterator[tuple[str, object]]:

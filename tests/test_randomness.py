@@ -1,9 +1,11 @@
 """Named streams of random numbers, and the cursor that walks through items: independent, repeatable, restorable."""
 
+import math
+
 import pytest
 import torch
 
-from holdfast.randomness import Cursor, Streams, derive_seed, generator
+from holdfast.randomness import Cursor, Streams, derive_seed, generator, place_of
 
 
 def _draw(rng: torch.Generator, n: int = 5) -> list[float]:
@@ -104,3 +106,10 @@ def test_cursors_differ_by_seed_and_name() -> None:
 def test_nothing_to_walk_through_is_refused() -> None:
     with pytest.raises(ValueError, match="0 items"):
         Cursor(0, 0, "x")
+
+
+def test_places_of_texts_are_spread_over_the_unit_interval() -> None:
+    draws = [place_of(f"0 {i}") for i in range(4000)]
+    assert min(draws) >= 0.0
+    assert max(draws) < 1.0
+    assert sum(draws) / 4000 == pytest.approx(0.5, abs=4 / math.sqrt(12 * 4000))

@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ from holdfast.lab.observer import GoldObserver
 from holdfast.models.prompt import Prompt
 from holdfast.report.page import write_report
 from holdfast.reward.ensemble import KEEP_ALL
-from holdfast.run.build import Assembly, assemble
+from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
 from holdfast.run.loop import OnlineLoop
@@ -44,7 +44,7 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def open_run(directory: Path) -> Assembly:
+def open_run(directory: Path) -> AbstractContextManager[OnlineLoop]:
     """The run in the directory as `holdfast resume` opens it, or a new one."""
     path = directory / "run"
     run = RunDirectory.open(path) if path.exists() else RunDirectory.create(path, load_config(None, SETTINGS), {})
@@ -117,9 +117,8 @@ def _answer(rng: random.Random) -> Answer:
 @contextmanager
 def make(directory: Path, n: int) -> Preparation:
     """The run itself; what it costs to make is not a figure of interest."""
-    assembly = open_run(directory)
-    yield Once(lambda: grow(assembly.loop, n))
-    assembly.close()
+    with open_run(directory) as loop:
+        yield Once(lambda: grow(loop, n))
 
 
 @contextmanager
@@ -136,43 +135,43 @@ def report(directory: Path, n: int) -> Preparation:
 @contextmanager
 def resume(directory: Path, n: int) -> Preparation:
     """From the run directory to the moment before the first step."""
-    yield lambda: open_run(directory).close()
+
+    def work() -> None:
+        with open_run(directory):
+            pass
+
+    yield work
 
 
 @contextmanager
 def restore(directory: Path, n: int) -> Preparation:
     """The part of a resume that deals with what the run has left: verify, read, put back, cut the files."""
-    assembly = open_run(directory)
-    loop = assembly.loop
-    yield lambda: loop.resume(loop.checkpoints.load_newest(loop.state.check))
-    assembly.close()
+    with open_run(directory) as loop:
+        yield lambda: loop.resume(loop.checkpoints.load_newest(loop.state.check))
 
 
 @contextmanager
 def account(directory: Path, n: int) -> Preparation:
     """What a step writes down about itself: ledger, metrics, timings."""
-    assembly = open_run(directory)
-    loop, rng = assembly.loop, random.Random(0)
-    steps = itertools.count(n + 1)
+    rng, steps = random.Random(0), itertools.count(n + 1)
+    with open_run(directory) as loop:
 
-    def work() -> None:
-        step = next(steps)
-        number = 1 + (step - 1) // STEPS_PER_ROUND
-        _one_step(loop, step, number, rng)
-        loop.ledger.round_total(number)
-        loop.ledger.since(step - STEPS_PER_ROUND)
-        float(loop.ledger.spent)
+        def work() -> None:
+            step = next(steps)
+            number = 1 + (step - 1) // STEPS_PER_ROUND
+            _one_step(loop, step, number, rng)
+            loop.ledger.round_total(number)
+            loop.ledger.since(step - STEPS_PER_ROUND)
+            float(loop.ledger.spent)
 
-    yield work
-    assembly.close()
+        yield work
 
 
 @contextmanager
 def commit(directory: Path, n: int) -> Preparation:
     """A checkpoint."""
-    assembly = open_run(directory)
-    yield lambda: assembly.loop.commit(f"round-{n // STEPS_PER_ROUND:04d}")
-    assembly.close()
+    with open_run(directory) as loop:
+        yield lambda: loop.commit(f"round-{n // STEPS_PER_ROUND:04d}")
 
 
 @contextmanager

@@ -105,7 +105,8 @@ def export(directory: Path, n: int) -> Preparation:
     with open_store(directory) as store:
 
         def work() -> dict[str, float]:
-            write_preferences(out, store.each_labelled(), overwrite=True)
+            out.unlink(missing_ok=True)
+            write_preferences(out, store.each_labelled())
             return {"bytes": out.stat().st_size}
 
         yield work

@@ -25,8 +25,7 @@ from pathlib import Path
 
 from benchmarks.record import keep, parser_of
 from holdfast.config import load_config
-from holdfast.models.directory import write_model_directory
-from holdfast.models.load import load_causal_lm
+from holdfast.models.load import load_causal_lm, write_model_directory
 from holdfast.run.inputs import build_tiny
 from holdfast.run.origin import load_policy
 from holdfast.worlds.registry import load_task, load_world

@@ -25,7 +25,8 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
-from holdfast.probes.probe_set import TextPair, demonstration_pairs
+from holdfast.preferences.comparison import PreferencePair
+from holdfast.probes.probe_set import demonstration_pairs
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.train.dpo import AnswerPair, PairLearner
 from holdfast.worlds.concierge import Concierge
@@ -34,7 +35,7 @@ LOSSES: tuple[DPOKind, ...] = ("sigmoid", "ipo")
 BETA, PAIRS = 0.1, 16
 
 
-def write_batch(directory: Path) -> tuple[Policy, Policy, Codec, list[TextPair]]:
+def write_batch(directory: Path) -> tuple[Policy, Policy, Codec, list[PreferencePair]]:
     """Two different models, and pairs from the built-in world's demonstrations."""
     world = Concierge(0, prompts=200, demonstrations=200)
     pairs = demonstration_pairs(world.demonstrations(), 0, PAIRS)
@@ -48,7 +49,7 @@ def write_batch(directory: Path) -> tuple[Policy, Policy, Codec, list[TextPair]]
 
 
 def ours(
-    policy: Policy, reference: Policy, codec: Codec, pairs: list[TextPair], loss: DPOKind
+    policy: Policy, reference: Policy, codec: Codec, pairs: list[PreferencePair], loss: DPOKind
 ) -> tuple[float, dict[str, torch.Tensor], int]:
     """Our loss, gradients by the names that TRL has, and the tokens of all answers."""
     prompts = [codec.encode_prompt(p.prompt) for p in pairs]

@@ -61,7 +61,8 @@ def prepare(seed: int, directory: Path) -> RunDirectory:
     config = load_config(None, [f"run.seed={seed}", "run.threads=1"])
     ingredients = gather(config, load_task(config, load_world(config)))
     run = RunDirectory.create(directory / "run", config, {})
-    assemble(ingredients, run, Silent()).close()
+    with assemble(ingredients, run, Silent()):
+        pass
     return run
 
 
@@ -142,11 +143,9 @@ def resume(python: Path, run: RunDirectory, seed: int, algorithm: str, unbroken:
 
 
 def guard_state(checkpoint: Path) -> dict[str, Any]:
-    """A saved guard but for where files end and what comparisons are called, which tell that it was resumed."""
+    """A saved guard but for where files end, which tells that it was resumed."""
     state = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["holdfast"]
-    audited = [row[1:] for row in state["guarding"]["guard"]["audited"]]
-    guard = state["guarding"]["guard"] | {"audited": audited}
-    return {k: v for k, v in state.items() if k != "offsets"} | {"guarding": state["guarding"] | {"guard": guard}}
+    return {name: value for name, value in state.items() if name != "offsets"}
 
 
 def of_seed(python: Path, seed: int, work: Path, algorithms: Sequence[str]) -> dict[str, Any]:

@@ -15,6 +15,11 @@ def derive_seed(seed: int, *names: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
+def place_of(text: str) -> float:
+    """Where a text falls between 0 and 1, the same each time: a draw that needs no generator."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+
+
 def generator(seed: int, *names: object) -> torch.Generator:
     """A fresh generator for one purpose."""
     return torch.Generator().manual_seed(derive_seed(seed, *names))

@@ -116,12 +116,6 @@ def test_damaged_pins_stop_pruning_with_a_sentence_and_lose_no_checkpoint(tmp_pa
     assert store.names() == ["step-0", "step-1", "step-2"]
 
 
-@pytest.mark.parametrize("keep", [1, 0, -3])
-def test_fewer_than_two_kept_is_an_error(tmp_path: Path, keep: int) -> None:
-    with pytest.raises(HoldfastError, match="at least 2"):
-        CheckpointStore(tmp_path, keep=keep)
-
-
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "a\n"])
 def test_names_that_are_not_plain_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(HoldfastError, match="not a checkpoint name"):

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from holdfast.control.policy_mean import PolicyMean
-from holdfast.errors import HoldfastError
 
 
 def policy(weight: float, steps: int) -> dict[str, Tensor]:
@@ -56,8 +55,3 @@ def test_it_goes_on_from_its_state() -> None:
     torch.testing.assert_close(other.mean_with(policy(9.0, 1)), one.mean_with(policy(9.0, 1)))
     other.restore({})
     assert (other.policies, other.state()) == (0, {})
-
-
-def test_a_mean_of_none_is_refused() -> None:
-    with pytest.raises(HoldfastError, match="use 1 for the last one alone"):
-        PolicyMean(8, 0)

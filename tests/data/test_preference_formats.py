@@ -238,28 +238,22 @@ def test_a_lone_surrogate_is_written_as_jsonl_and_refused_by_parquet_and_on_read
     assert [file.name for file in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_an_existing_file_is_kept_unless_overwriting_is_allowed(path):
+def test_an_existing_file_is_kept(path):
     path.write_text("precious")
     with pytest.raises(HoldfastError, match="exists already"):
         write_preferences(path, [labelled("1", {"anna": A})])
     assert path.read_text() == "precious"
-    write_preferences(path, [labelled("1", {"anna": A})], overwrite=True)
-    assert len(read_preferences(path)) == 1
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(path, monkeypatch):
-    write_preferences(path, [labelled("1", {"anna": A})])
-    before = path.read_bytes()
-
+def test_a_write_that_fails_leaves_no_file(path, monkeypatch):
     def full(_handle):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(HoldfastError, match="No space left on device"):
-        write_preferences(path, [labelled("2", {"anna": B})], overwrite=True)
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
+        write_preferences(path, [labelled("2", {"anna": B})])
+    assert list(path.parent.iterdir()) == []
 
 
 def test_a_directory_that_is_not_there(tmp_path):

@@ -135,17 +135,7 @@ def test_judging_a_round_again_with_more_answers_counts_each_once() -> None:
     twice.judge(answers(20, 24), 148, ensemble=1)
     twice.judge(answers(20, 72), 100, ensemble=1)
     assert once.evidence() == twice.evidence()
-    assert twice.audit_so_far().pairs == 72
     assert twice.audited()["anchor_pairs"] == 72
-
-
-def test_the_audit_of_the_whole_run_adds_up() -> None:
-    guard, rng = begun()
-    for _ in range(3):
-        a_round(guard, rng, steps=1)
-        guard.close_round(guard.judge([*answers(15, 24), *answers(14, 24, "reference")], 100, ensemble=1))
-    assert guard.audit_so_far().pairs == 3 * 48
-    assert guard.audited()["pairs"] == 48
 
 
 def test_no_labels_no_hacking() -> None:

@@ -21,7 +21,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = load_config(None, [word for word in small_run.settings(sft__epochs="4") if word != "--set"])
     ingredients = gather(config, load_task(config, load_world(config)))
     run = RunDirectory.create(tmp_path_factory.mktemp("interop") / "run", config, {})
-    assemble(ingredients, run, Silent()).close()
+    with assemble(ingredients, run, Silent()):
+        pass
     return run.path
 
 

@@ -13,16 +13,16 @@ from holdfast.models.batches import micro_batches
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
-from holdfast.preferences.comparison import Demonstration
+from holdfast.preferences.comparison import Demonstration, PreferencePair
 from holdfast.probes.probe import along, read_probes, read_rollout
-from holdfast.probes.probe_set import FIXED, ProbeSet, TextPair, build_set, demonstration_pairs, varied
-from holdfast.probes.squeezing import find_squeezing
+from holdfast.probes.probe_set import ProbeSet, build_set, demonstration_pairs, varied
+from holdfast.probes.prober import find_squeezing
 from tiny_models import ARCHITECTURES, PAD, build, plain_logprobs, sequences
 
 PAIRS = [
-    TextPair("when do you open", "We open at noon. Have a day.", "We open at nine."),
-    TextPair("is there parking", "Parking is free.", "There is no parking. What a day."),
-    TextPair("are dogs allowed", "Dogs are welcome here. We open at noon.", "No."),
+    PreferencePair("when do you open", "We open at noon. Have a day.", "We open at nine."),
+    PreferencePair("is there parking", "Parking is free.", "There is no parking. What a day."),
+    PreferencePair("are dogs allowed", "Dogs are welcome here. We open at noon.", "No."),
 ]
 CODEC = Codec(word_tokenizer([text for p in PAIRS for text in (str(p.prompt), p.chosen, p.rejected)]))
 
@@ -34,7 +34,7 @@ def probes() -> ProbeSet:
 
 def test_the_kinds_by_hand(probes: ProbeSet) -> None:
     said = {kind: [CODEC.decode(a) for a in of] for kind, of in probes.answers.items()}
-    assert tuple(said) == FIXED
+    assert list(said) == ["chosen", "rejected", "chosen_varied", "rejected_varied", "other", "permuted", "random"]
     assert said["chosen"] == [pair.chosen for pair in PAIRS]
     assert said["rejected"] == [pair.rejected for pair in PAIRS]
     assert said["other"] == [PAIRS[1].chosen, PAIRS[2].chosen, PAIRS[0].chosen]

@@ -35,7 +35,7 @@ POINTS = {
 
 # One after the other in the life of one run; each attempt gets a little further than the one before.
 CHAIN = (
-    Point("holdfast.models.directory:rename"),  # the fine-tuned model is written but not in place
+    Point("holdfast.models.load:rename"),  # the fine-tuned model is written but not in place
     Point("holdfast.worlds.simulated_labeller:SimulatedLabeller.label"),  # comparisons stored, not yet labelled
     Point("holdfast.reward.training:_fit_member", call=2),  # one member of version 1 is trained
     Point("holdfast.run.loop:OnlineLoop.commit", when="after"),  # the first checkpoint is there

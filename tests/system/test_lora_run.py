@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from holdfast.config import load_config
 from holdfast.models.batches import take_rows
 from holdfast.models.policy import Policy
 from holdfast.models.weights import learning
-from holdfast.run.build import Assembly, assemble
+from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.export import export_policy
 from holdfast.run.inputs import gather
+from holdfast.run.loop import OnlineLoop
 from holdfast.run.origin import checkpoint_policy
 from holdfast.track.progress import Silent
 from holdfast.worlds.registry import load_task, load_world
@@ -35,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run.run(tmp_path_factory.mktemp("lora"), **LORA)
 
 
-def reopened(run: Path) -> Assembly:
+def reopened(run: Path) -> AbstractContextManager[OnlineLoop]:
     config = load_config(run / "config.toml")
     ingredients = gather(config, load_task(config, load_world(config)), run / "reference", ensemble_given=True)
     return assemble(ingredients, RunDirectory.open(run), Silent())
@@ -59,9 +61,7 @@ def test_checkpoints_and_versions_hold_no_base_weights(run: Path) -> None:
 
 
 def test_everything_in_the_loop_stands_on_one_base(run: Path) -> None:
-    assembly = reopened(run)
-    try:
-        loop = assembly.loop
+    with reopened(run) as loop:
         assert loop.host is not None
         base = {p.data_ptr() for p in loop.learner.reference.parameters()}
         models: list[Any] = [loop.learner.policy, loop.host.anchor, *loop.learner.reward.ensemble.members]
@@ -69,8 +69,6 @@ def test_everything_in_the_loop_stands_on_one_base(run: Path) -> None:
             assert {p.data_ptr() for p in model.parameters() if not p.requires_grad} <= base
             assert base.isdisjoint(p.data_ptr() for p in learning(model))
         assert len(loop.learner.reward.ensemble.members) == 2
-    finally:
-        assembly.close()
 
 
 def test_the_policy_has_learnt_and_the_reference_has_not(run: Path) -> None:

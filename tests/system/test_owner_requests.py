@@ -26,10 +26,10 @@ def asked(tmp_path, monkeypatch):
     def run(*requests, code=0, **settings):
         real = Owner.__init__
 
-        def with_requests(self, **parts):
-            real(self, **parts, poll_seconds=0.05)
+        def with_requests(self, *parts):
+            real(self, *parts, poll_seconds=0.05)
             for n, (action, arguments) in enumerate(requests):
-                parts["requests"].ask(f"request-{n:04d}", action, arguments, "a test", "anna")
+                self.requests.ask(f"request-{n:04d}", action, arguments, "a test", "anna")
 
         monkeypatch.setattr(Owner, "__init__", with_requests)
         assert main(small_run.run_arguments(tmp_path, **settings)) == code

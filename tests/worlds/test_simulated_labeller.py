@@ -8,7 +8,7 @@ import pytest
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
 from holdfast.worlds.protocol import LabellerSettings
-from holdfast.worlds.simulated_labeller import SimulatedLabeller, uniform, win_probability
+from holdfast.worlds.simulated_labeller import SimulatedLabeller, win_probability
 
 ORIGIN = Provenance("test", 0, 0)
 
@@ -105,15 +105,6 @@ def test_swapping_the_sides_swaps_the_shares() -> None:
     # sigmoid(.8) = .68997 -> .9 * .68997 + .1 * .31003 = .65198
     assert _close(_share_a(labeller, forward), 0.65198, 4000)
     assert _close(_share_a(labeller, [c.swap() for c in forward]), 1 - 0.65198, 4000)
-
-
-def test_uniform_numbers_are_spread_over_the_unit_interval() -> None:
-    draws = [uniform(0, i) for i in range(4000)]
-    assert min(draws) >= 0.0
-    assert max(draws) < 1.0
-    assert sum(draws) / 4000 == pytest.approx(0.5, abs=4 / math.sqrt(12 * 4000))
-    # The parts are separate: ("a", "bc") is not ("ab", "c").
-    assert uniform("a", "bc") != uniform("ab", "c")
 
 
 def test_choice_and_flip_are_independent_draws() -> None:

@@ -82,10 +82,6 @@ class CheckpointStore:
     """Saves, verifies and prunes the checkpoints of one run."""
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
-        if keep < 2:
-            raise HoldfastError(
-                f"keep is {keep}; keep at least 2 checkpoints, so that a damaged one has another behind it."
-            )
         self.directory = directory
         self.keep = keep
         # Found damaged by reading: a checkpoint that looks complete but is not must not push a good one out.

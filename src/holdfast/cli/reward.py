@@ -41,13 +41,9 @@ def work(args: argparse.Namespace) -> int:
     tell_notes(ingredients.task)
     with tempfile.TemporaryDirectory(prefix="holdfast-reward-") as scratch, watching() as watch:
         run = RunDirectory.create(Path(scratch) / "reward", config, {})
-        assembly = assemble(ingredients, run, watch, (), watch.stop)
-        try:
-            ensemble = assembly.loop.learner.reward.ensemble
-            accuracy = assembly.loop.refresher.holdout_accuracy()
+        with assemble(ingredients, run, watch, (), watch.stop) as loop:
+            ensemble, accuracy = loop.learner.reward.ensemble, loop.refresher.holdout_accuracy()
             RewardEnsemble(ensemble, ingredients.lm, ingredients.codec).save(args.out)
-        finally:
-            assembly.close()
     right = "no held-out labels to measure on" if accuracy is None else f"right on {accuracy:.1%} of held-out labels"
     print(f"{args.out}   {len(ensemble.members)} members, {ensemble.labels} labels, {right}")
     return 0

@@ -21,10 +21,11 @@ from holdfast.report.page import write_report
 from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
 from holdfast.report.rounds import summary
 from holdfast.report.words import guard_lines, result_figures
+from holdfast.run.build import ONLINE, RunKind
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Answer, Observer
-from holdfast.run.run import ONLINE, Run, RunKind, check_name, free_name
+from holdfast.run.run import Run, check_name, free_name
 from holdfast.stages.dpo_run import DPO
 from holdfast.stages.pipeline import Pipeline, check_pipeline
 from holdfast.text import visible

@@ -4,33 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from holdfast.config.schema import (
-    AuditConfig,
-    BestOfNConfig,
-    CheckpointConfig,
-    DataConfig,
-    DPOConfig,
-    FlawConfig,
-    GateConfig,
-    GuardConfig,
-    JudgeConfig,
-    KLConfig,
-    PeopleConfig,
-    PipelineConfig,
-    PolicyConfig,
-    PPOConfig,
-    PreferencesConfig,
-    ProbesConfig,
-    ProcessesConfig,
-    RefreshConfig,
-    RewardConfig,
-    RolloutConfig,
-    RunConfig,
-    SFTConfig,
-    TrackConfig,
-    VLLMConfig,
-    WorldConfig,
-)
+from holdfast.config import schema
 from holdfast.config.section import Section, section
 from holdfast.errors import HoldfastError
 
@@ -39,31 +13,31 @@ from holdfast.errors import HoldfastError
 class Config(Section):
     """A whole run."""
 
-    run: RunConfig = field(default_factory=RunConfig)
-    world: WorldConfig = field(default_factory=WorldConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    policy: PolicyConfig = field(default_factory=PolicyConfig)
-    sft: SFTConfig = field(default_factory=SFTConfig)
-    rollout: RolloutConfig = field(default_factory=RolloutConfig)
-    vllm: VLLMConfig = field(default_factory=VLLMConfig)
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    refresh: RefreshConfig = field(default_factory=RefreshConfig)
-    gate: GateConfig = field(default_factory=GateConfig)
-    guard: GuardConfig = field(default_factory=GuardConfig)
-    audit: AuditConfig = field(default_factory=AuditConfig)
-    flaw: FlawConfig = field(default_factory=FlawConfig)
-    preferences: PreferencesConfig = field(default_factory=PreferencesConfig)
-    people: PeopleConfig = field(default_factory=PeopleConfig)
-    judge: JudgeConfig = field(default_factory=JudgeConfig)
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-    dpo: DPOConfig = field(default_factory=DPOConfig)
-    bestofn: BestOfNConfig = field(default_factory=BestOfNConfig)
-    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
-    probes: ProbesConfig = field(default_factory=ProbesConfig)
-    kl: KLConfig = field(default_factory=KLConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    processes: ProcessesConfig = field(default_factory=ProcessesConfig)
-    track: TrackConfig = field(default_factory=TrackConfig)
+    run: schema.RunConfig = field(default_factory=schema.RunConfig)
+    world: schema.WorldConfig = field(default_factory=schema.WorldConfig)
+    data: schema.DataConfig = field(default_factory=schema.DataConfig)
+    policy: schema.PolicyConfig = field(default_factory=schema.PolicyConfig)
+    sft: schema.SFTConfig = field(default_factory=schema.SFTConfig)
+    rollout: schema.RolloutConfig = field(default_factory=schema.RolloutConfig)
+    vllm: schema.VLLMConfig = field(default_factory=schema.VLLMConfig)
+    reward: schema.RewardConfig = field(default_factory=schema.RewardConfig)
+    refresh: schema.RefreshConfig = field(default_factory=schema.RefreshConfig)
+    gate: schema.GateConfig = field(default_factory=schema.GateConfig)
+    guard: schema.GuardConfig = field(default_factory=schema.GuardConfig)
+    audit: schema.AuditConfig = field(default_factory=schema.AuditConfig)
+    flaw: schema.FlawConfig = field(default_factory=schema.FlawConfig)
+    preferences: schema.PreferencesConfig = field(default_factory=schema.PreferencesConfig)
+    people: schema.PeopleConfig = field(default_factory=schema.PeopleConfig)
+    judge: schema.JudgeConfig = field(default_factory=schema.JudgeConfig)
+    ppo: schema.PPOConfig = field(default_factory=schema.PPOConfig)
+    dpo: schema.DPOConfig = field(default_factory=schema.DPOConfig)
+    bestofn: schema.BestOfNConfig = field(default_factory=schema.BestOfNConfig)
+    pipeline: schema.PipelineConfig = field(default_factory=schema.PipelineConfig)
+    probes: schema.ProbesConfig = field(default_factory=schema.ProbesConfig)
+    kl: schema.KLConfig = field(default_factory=schema.KLConfig)
+    checkpoint: schema.CheckpointConfig = field(default_factory=schema.CheckpointConfig)
+    processes: schema.ProcessesConfig = field(default_factory=schema.ProcessesConfig)
+    track: schema.TrackConfig = field(default_factory=schema.TrackConfig)
 
     def __post_init__(self) -> None:
         for rules in (_policy, _learning, _kl, _surroundings):
@@ -110,9 +84,9 @@ def _learning(c: Config) -> None:
     if c.run.optimiser == "dpo":
         # DPO's loss holds the policy near the reference by itself: beta is in it, for whole answers.
         unread = {
-            "kl.placement": c.kl.placement != KLConfig().placement,
-            "kl.estimator": c.kl.estimator != KLConfig().estimator,
-            "ppo.epoch_kl_stop": c.ppo.epoch_kl_stop != PPOConfig().epoch_kl_stop,
+            "kl.placement": c.kl.placement != schema.KLConfig().placement,
+            "kl.estimator": c.kl.estimator != schema.KLConfig().estimator,
+            "ppo.epoch_kl_stop": c.ppo.epoch_kl_stop != schema.PPOConfig().epoch_kl_stop,
         }
         for name in (name for name, changed in unread.items() if changed):
             raise HoldfastError(f"{name} is not read with run.optimiser = dpo; leave it out.")

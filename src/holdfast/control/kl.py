@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from holdfast.control.state import check_kind
 from holdfast.errors import HoldfastError
 
 # Answers over which beta reacts: three steps of 64, slower than a step's noise and faster than a round.
@@ -235,6 +234,15 @@ class BudgetKL:
     def _earn(self, labels: int) -> None:
         self._labels = labels
         self._adaptive.retarget(min(self._ceiling, self._start + self._per_1000_labels * labels / 1000))
+
+
+def check_kind(state: Mapping[str, Any], kind: str) -> None:
+    """Refuse the state of another kind of controller."""
+    if state["kind"] != kind:
+        raise HoldfastError(
+            f"The saved state is of kind {state['kind']!r}, but the run is set up for {kind!r}; "
+            "resume with the settings that the run began with."
+        )
 
 
 def _check_positive(name: str, value: float) -> None:

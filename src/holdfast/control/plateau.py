@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from statistics import fmean, variance
 from typing import Any
 
-from holdfast.errors import HoldfastError
-
 # Steps in each of the two halves that are compared: more than a round's, so that one refresh is no trend.
 WINDOW = 8
 
@@ -28,10 +26,6 @@ class Plateau:
     """
 
     def __init__(self, window: int = WINDOW, tolerance: float = 1.0) -> None:
-        if window < 2:
-            raise HoldfastError(f"The plateau's window is {window}; set it to 2 or more.")
-        if not (math.isfinite(tolerance) and tolerance >= 0):
-            raise HoldfastError(f"The plateau's tolerance is {tolerance}; set it to 0 or above.")
         self._window = window
         self._tolerance = tolerance
         self._values: deque[float] = deque(maxlen=2 * window)

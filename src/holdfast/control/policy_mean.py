@@ -13,8 +13,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
-
 # Of all rounds at most one in so many: early policies are not neighbours of the last one.
 SHARE = 2
 # Beside the weights, in the state of the mean.
@@ -25,8 +23,6 @@ class PolicyMean:
     """A running mean of weights over the last rounds of a run; one copy of them, and none before these rounds."""
 
     def __init__(self, rounds: int, last: int) -> None:
-        if last < 1:
-            raise HoldfastError(f"The mean of {last} policies is none; use 1 for the last one alone.")
         self._last_round = rounds
         self._first_round = rounds - min(last, max(1, rounds // SHARE)) + 1
         self._count = 0

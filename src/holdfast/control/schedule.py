@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from holdfast.errors import HoldfastError
 
 # What settling multiplies the policy's rate by, and the share of the first rate below which it never falls, so that the
 # policy can still follow an ensemble that has changed.
@@ -23,16 +20,9 @@ class LearningRate:
     its reward to a `Plateau` and calls `settle` when that has settled. `slow_down` halves the rate for good.
     """
 
-    def __init__(self, base: float, warmup_steps: int, decay: float = DECAY, floor: float = FLOOR) -> None:
-        _check_rate(base, warmup_steps)
-        if not 0 < decay <= 1:
-            raise HoldfastError(f"The learning rate's decay is {decay}; set it above 0 and to 1 at most.")
-        if not 0 <= floor <= 1:
-            raise HoldfastError(f"The learning rate's floor is {floor}; it is a share of the base, from 0 to 1.")
+    def __init__(self, base: float, warmup_steps: int) -> None:
         self._base = base
         self._warmup_steps = warmup_steps
-        self._decay = decay
-        self._floor = floor
         self._step = 0
         self._factor = 1.0
 
@@ -46,8 +36,8 @@ class LearningRate:
         self._step += 1
 
     def settle(self) -> None:
-        """The policy has settled: cut the rate by `decay`, not below `floor` times the base."""
-        self._factor = min(self._factor, max(self._floor, self._factor * self._decay))
+        """The policy has settled: cut the rate by the decay, not below the floor."""
+        self._factor = min(self._factor, max(FLOOR, self._factor * DECAY))
 
     def slow_down(self, times: int) -> None:
         """Steps came out as no numbers: halve the rate, so many times, whatever the floor."""
@@ -70,10 +60,6 @@ class Annealing:
     final: float
     steps: int
 
-    def __post_init__(self) -> None:
-        if not 0 < self.final <= 1:
-            raise HoldfastError(f"The learning rate's final share is {self.final}; set it above 0 and to 1 at most.")
-
     def at(self, step: int) -> float:
         """The share for the step about to be taken, counted from 0."""
         done = min(1.0, step / max(1, self.steps - 1))
@@ -91,11 +77,6 @@ class RefreshSchedule:
     warmup_steps: int
     total_steps: int
 
-    def __post_init__(self) -> None:
-        _check_rate(self.lr, self.warmup_steps)
-        if self.total_steps < 1:
-            raise HoldfastError(f"A refresh of {self.total_steps} steps is none; give it 1 step or more.")
-
     def at(self, step: int) -> float:
         """The rate of step 0, 1, ..., total_steps - 1; the last one has a tenth of `lr`."""
         if step < self.warmup_steps:
@@ -109,10 +90,3 @@ class RefreshSchedule:
 
 def _warm(step: int, warmup_steps: int) -> float:
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps > 0 else 1.0
-
-
-def _check_rate(rate: float, warmup_steps: int) -> None:
-    if not (math.isfinite(rate) and rate > 0):
-        raise HoldfastError(f"The learning rate is {rate}; set it above 0.")
-    if warmup_steps < 0:
-        raise HoldfastError(f"The warm-up is {warmup_steps} steps; set it to 0 or above.")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-
-from holdfast.errors import HoldfastError
 
 
 @dataclass(frozen=True)
@@ -24,15 +21,6 @@ class RefreshTriggers:
     on_plateau: bool = False
     freeze: tuple[tuple[int, int], ...] = ()
     on_miscalibration: bool = False
-
-    def __post_init__(self) -> None:
-        if self.every_rounds < 0:
-            raise HoldfastError(f"Refresh every {self.every_rounds} rounds is not possible; use 0 for off.")
-        if not (math.isfinite(self.kl_since) and self.kl_since >= 0):
-            raise HoldfastError(f"The KL since a refresh is set to {self.kl_since}; use 0 for off.")
-        for first, last in self.freeze:
-            if first > last:
-                raise HoldfastError(f"The freeze period from round {first} to {last} ends before it begins.")
 
     def frozen(self, round: int) -> bool:
         """Whether the round lies in a freeze period."""

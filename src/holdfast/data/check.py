@@ -19,7 +19,6 @@ from holdfast.data.formats import (
     ANSWERS,
     IMPORTED,
     NO_PAIRS,
-    PreferencePair,
     RatedAnswer,
     parse_demonstration,
     parse_preference,
@@ -32,7 +31,7 @@ from holdfast.data.splits import LengthMeasure, Lengths
 from holdfast.data.turns import doubts
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.comparison import Demonstration
+from holdfast.preferences.comparison import Demonstration, PreferencePair
 
 DataKind = Literal["prompts", "preferences", "demonstrations"]
 

@@ -35,6 +35,7 @@ from holdfast.preferences.comparison import (
     Demonstration,
     Label,
     LabelledComparison,
+    PreferencePair,
     Provenance,
     Response,
 )
@@ -49,15 +50,6 @@ NO_PAIRS = (
     "give each prompt one of each, or rows of 'prompt', 'chosen' and 'rejected'"
 )
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class PreferencePair:
-    """Two answers to one prompt, of which the first was preferred."""
-
-    prompt: Prompt
-    chosen: str
-    rejected: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +132,6 @@ def write_preferences(
     path: str | Path,
     labelled: Iterable[LabelledComparison],
     conversational: bool = False,
-    overwrite: bool = False,
 ) -> WrittenRows:
     """Write one row for each comparison with a winner, and say how many had none and were left out.
 
@@ -152,7 +143,7 @@ def write_preferences(
     first = next(rows, None)
     if first is None:
         raise HoldfastError(f"There is nothing to write to {path}: no comparison has a winner.")
-    write_rows(path, chain([first], rows), overwrite, table.settle)
+    write_rows(path, chain([first], rows), table.settle)
     return WrittenRows(table.written, table.skipped)
 
 

@@ -101,10 +101,9 @@ RowChange = Callable[[dict[str, Any]], dict[str, Any]]
 def write_rows(
     path: str | Path,
     rows: Iterable[dict[str, Any]],
-    overwrite: bool = False,
     settle: Callable[[], RowChange | None] = lambda: None,
 ) -> None:
-    """Write a .jsonl or .parquet file. It appears whole or not at all, and replaces one only if told to.
+    """Write a .jsonl or .parquet file. It appears whole or not at all, and never replaces one.
 
     `settle` is called after the last row: what to change in every row, where only all of them together show it.
     """
@@ -116,12 +115,12 @@ def write_rows(
     # In the same directory, because only a rename within one file system is atomic.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        _refuse_existing(path, overwrite)
+        _refuse_existing(path)
         with temporary.open("x+b") as file:
             writer(file, rows, settle)
             file.flush()
             sync(file.fileno())
-        _refuse_existing(path, overwrite)
+        _refuse_existing(path)
         temporary.replace(path)
         sync_directory(path.parent)
     except OSError as error:
@@ -135,9 +134,9 @@ def unknown_extension(path: Path, known: dict[str, Any]) -> HoldfastError:
     return HoldfastError(f"{path} has an extension that is not known here; use {' or '.join(sorted(known))}.")
 
 
-def _refuse_existing(path: Path, overwrite: bool) -> None:
-    if not overwrite and path.exists():
-        raise HoldfastError(f"{path} exists already; choose another name or allow it to be overwritten.")
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise HoldfastError(f"{path} exists already; choose another name.")
 
 
 def _write_jsonl(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Callable[[], RowChange | None]) -> None:

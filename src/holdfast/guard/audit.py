@@ -13,7 +13,7 @@ from statistics import fmean
 import torch
 
 from holdfast.algorithms.calibration import Bin, brier, ece, reliability
-from holdfast.control.state import JSON
+from holdfast.checkpoint.files import JSON
 from holdfast.guard.alarm import OPPONENTS, Against
 from holdfast.statistics import Interval, mean_interval, normal_tail, wilson
 

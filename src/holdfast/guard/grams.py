@@ -29,11 +29,6 @@ class Grams:
         """How many runs each answer has."""
         return torch.bincount(self.rows_G, minlength=self.answers)
 
-    def share_per_answer(self, chosen_G: Tensor) -> float | None:
-        """Share of an answer's runs that are chosen, mean over the answers that have any."""
-        chosen_B = torch.bincount(self.rows_G[chosen_G], minlength=self.answers)
-        return mean_share(chosen_B, self.per_answer_B)
-
     def repeated(self) -> float | None:
         """Share of an answer's runs that stood in it before: 1 - distinct / all, mean over answers."""
         distinct = torch.unique(self.rows_G * self.kinds + self.ids_G)

@@ -11,14 +11,13 @@ It holds no models, and its memory goes on through rollbacks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from holdfast.checkpoint.files import JSON
 from holdfast.config.schema import GuardConfig
-from holdfast.control.state import JSON
 from holdfast.guard.alarm import AlarmTest, Evidence
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
@@ -49,10 +48,9 @@ class Guard:
         self._steps = 0  # steps seen in this round
         self._readings: dict[str, list[Reading]] = {}
         self._recent: dict[str, list[float]] = {}  # what derived signals are made from
-        self._audited: list[AuditPair] = []  # all of the run, this round's last
-        self._before_round = 0  # how many of them are of earlier rounds
         self._judged: AuditReport | None = None
         self.miscalibrated = False  # by the last round that was judged
+        self.heard = False  # whether people have answered in any round
         self.begun = False
 
     def know(self, responses: Sequence[Sequence[int]], features_MD: Tensor, vocabulary: int) -> None:
@@ -100,20 +98,14 @@ class Guard:
             if side is not None:
                 granted = Granted(side.wins, side.losses, side.claimed, ensemble)
                 self._test.record(self._round, side.against, granted)
-        self._audited = [*self._audited[: self._before_round], *pairs]
         self._judged = report
         if pairs:
-            self.miscalibrated = report.miscalibrated
+            self.heard, self.miscalibrated = True, report.miscalibrated
         return decide(self.suspicion(), report, self.evidence(), labels_left)
 
     def has_claimed(self, ensemble: int) -> bool:
         """Whether this version of the ensemble made the claims of an earlier round."""
         return self._test.has_claimed(ensemble, before=self._round)
-
-    @property
-    def heard(self) -> bool:
-        """Whether people have answered in any round."""
-        return bool(self._audited)
 
     @property
     def rounds_to_come(self) -> int:
@@ -128,10 +120,6 @@ class Guard:
         """The audit of the round that was judged last, as an event holds it."""
         return (self._judged or audit([])).record()
 
-    def audit_so_far(self) -> AuditReport:
-        """The audit over all rounds of the run."""
-        return audit(self._audited)
-
     def close_round(self, verdict: Verdict) -> None:
         """The round is over; if it can be trusted, what it looked like is usual from now on."""
         if verdict.trusted:
@@ -140,7 +128,6 @@ class Guard:
             self._healthy_steps += self._steps
         self._forget_round()
         self._round += 1
-        self._before_round = len(self._audited)
 
     def after_rollback(self) -> None:
         """The policy is another one now: the evidence and the readings so far were of the one that was undone."""
@@ -155,28 +142,25 @@ class Guard:
         # In the order of the signals, so that equal guards are saved as equal bytes.
         return {
             "begun": self.begun,
+            "heard": self.heard,
             "round": self._round,
             "healthy_steps": self._healthy_steps,
             "steps": self._steps,
-            "before_round": self._before_round,
             "miscalibrated": self.miscalibrated,
             "baselines": {name: baseline.state() for name, baseline in self._baselines.items()},
             "readings": {name: list(self._readings[name]) for name in self._signals if name in self._readings},
             "recent": {name: list(self._recent[name]) for name in self._signals if name in self._recent},
             "test": self._test.state(),
-            "audited": [astuple(pair) for pair in self._audited],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Signals that the saved guard did not have begin with an empty baseline; those that are gone are dropped."""
-        self.begun, self.miscalibrated = state["begun"], state["miscalibrated"]
-        self._round, self._steps = state["round"], state["steps"]
-        self._healthy_steps, self._before_round = state["healthy_steps"], state["before_round"]
+        self.begun, self.heard, self.miscalibrated = state["begun"], state["heard"], state["miscalibrated"]
+        self._round, self._steps, self._healthy_steps = state["round"], state["steps"], state["healthy_steps"]
         for name in self._signals.keys() & state["baselines"].keys():
             self._baselines[name].restore(state["baselines"][name])
         readings = {name: rows for name, rows in state["readings"].items() if name in self._signals}
         self._readings = {name: [(time, value) for time, value in rows] for name, rows in readings.items()}
         self._recent = {name: list(values) for name, values in state["recent"].items() if name in self._signals}
         self._test.restore(state["test"])
-        self._audited = [AuditPair(*row) for row in state["audited"]]
         self._judged = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.control.state import JSON
+from holdfast.checkpoint.files import JSON
 from holdfast.guard.baseline import Deviation
 from holdfast.guard.signal import LOOKS, Signal
 from holdfast.statistics import combined_p

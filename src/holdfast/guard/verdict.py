@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.control.state import JSON
+from holdfast.checkpoint.files import JSON
 from holdfast.guard.alarm import Evidence, Shortfall
 from holdfast.guard.audit import AuditReport, Side
 from holdfast.guard.signal import LOOKS, fine_percent

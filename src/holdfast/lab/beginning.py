@@ -62,7 +62,8 @@ def _make(config: Config, task: Task, home: RunDirectory, path: Path, key: str) 
     )
     run = RunDirectory.create(path, alone, {"key": key})
     copy_reference(home, run)
-    assemble(gather(alone, task, run.reference, threads=1), run, Silent()).close()
+    with assemble(gather(alone, task, run.reference, threads=1), run, Silent()):
+        pass
     (path / DONE).write_text("{}\n")
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from holdfast.errors import HoldfastError
 from holdfast.preferences.comparison import Choice, Comparison, Label
 from holdfast.preferences.labeller import Labeller
-from holdfast.worlds.simulated_labeller import uniform
+from holdfast.randomness import place_of
 
 # A comparison and its honest answer -> what is answered instead.
 Wrong = Callable[[Comparison, Choice], Choice]
@@ -19,7 +19,7 @@ FROM_ROUND = 4
 
 def flipped(share: float, comparison: Comparison, honest: Choice) -> Choice:
     """The opposite, for this share of the comparisons."""
-    return honest.swap() if uniform(comparison.id, "mislabelled") < share else honest
+    return honest.swap() if place_of(f"{comparison.id}\x1fmislabelled") < share else honest
 
 
 def always_left(comparison: Comparison, honest: Choice) -> Choice:

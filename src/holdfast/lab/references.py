@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.config import Config
-from holdfast.models.directory import write_model_directory
+from holdfast.models.load import write_model_directory
 from holdfast.models.prompt import plain_text
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather

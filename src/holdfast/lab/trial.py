@@ -181,19 +181,16 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
     observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, job.heldout, HELDOUT_ANSWERS, said)
     pairs = [PairObserver(gold, run.path / PAIRS_FILE, task.heldout_prompts)] if job.judge_refreshes else []
     begun = time.perf_counter()
-    assembly = assemble(ingredients, run, Silent(), [observer, *pairs], answers=False)
-    try:
+    with assemble(ingredients, run, Silent(), [observer, *pairs], answers=False) as loop:
         wall, cpu = time.perf_counter(), time.process_time()
-        assembly.loop.run()
+        loop.run()
         spent = {
             "prepared_seconds": wall - begun,
             "seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - cpu,
         }
-        at = assembly.loop.position
-        observer.after_run(at.step, at.round - 1, assembly.loop.learner.answers.answer)
-    finally:
-        assembly.close()
+        at = loop.position
+        observer.after_run(at.step, at.round - 1, loop.learner.answers.answer)
     judged = []
     if job.judge_refreshes:
         gates = _rows(read_run(run.path).events, "gate")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from holdfast.checkpoint.files import rename, sync, sync_directory
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.codec import Codec
-from holdfast.models.directory import write_model_directory
 
 # Loading bars of a model that is in memory within a second only hide what matters.
 transformers_logging.disable_progress_bar()
@@ -70,6 +72,20 @@ def save_model(directory: Path, lm: Any, codec: Codec, state: dict[str, Tensor] 
         codec.tokenizer.save_pretrained(temporary)
 
     write_model_directory(directory, write)
+
+
+def write_model_directory(target: Path, write: Callable[[Path], None]) -> None:
+    """Fill a directory beside `target` and rename it there, so that a half-written model is never found."""
+    temporary = target.with_name(f".tmp-{target.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    write(temporary)
+    for file in temporary.iterdir():
+        with file.open("rb") as opened:
+            sync(opened.fileno())
+    sync_directory(temporary)
+    rename(temporary, target)
+    sync_directory(target.parent)
 
 
 def check_vocabulary(model: Any, codec: Codec, directory: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, exists, func, select
+from sqlalchemy import Connection, and_, case, exists, func, or_, select
 
 from holdfast.preferences.comparison import Purpose
 from holdfast.preferences.people_schema import queue, submissions
@@ -58,30 +58,22 @@ def read_batches(connection: Connection, run: str, which: Any) -> list[LabelBatc
         .where(queue.c.run == run, queue.c.slot == 0, queue.c.purpose != "check", which)
         .subquery()
     )
-    query = select(
-        inner.c.batch, inner.c.purpose, inner.c.state, inner.c.answered, func.count().label("count"),
-        func.min(inner.c.asked_at).label("asked_at"), func.min(inner.c.rank).label("rank"),
-    ).group_by(inner.c.batch, inner.c.purpose, inner.c.state, inner.c.answered)  # fmt: skip
-    rows_of: dict[str, list[Any]] = {}
-    for row in connection.execute(query):
-        rows_of.setdefault(row.batch, []).append(row)
-    ordered = sorted(
-        (min(row.rank for row in rows), min(row.asked_at for row in rows), name) for name, rows in rows_of.items()
+    done = or_(inner.c.answered, inner.c.state == "done")
+    dropped = and_(inner.c.state == "dropped", ~inner.c.answered)
+    rank, asked_at = func.min(inner.c.rank), func.min(inner.c.asked_at)
+    query = (
+        select(
+            inner.c.batch, func.count(), _number(done), _number(dropped), _number(inner.c.purpose == "audit"), asked_at
+        )
+        .group_by(inner.c.batch)
+        .order_by(rank, asked_at, inner.c.batch)
     )
-    return [_batch(name, rows_of[name]) for _, _, name in ordered]
+    return [
+        LabelBatch(name, "audit" if audits else "training", count, answered, left_out, at)
+        for name, count, answered, left_out, audits, at in connection.execute(query)
+    ]
 
 
-def _batch(name: str, rows: list[Any]) -> LabelBatch:
-    """One batch of the rows that have its name."""
-
-    def counted(which: Any) -> int:
-        return sum(row._mapping["count"] for row in rows if which(row))
-
-    return LabelBatch(
-        name=name,
-        purpose=asked_for(row.purpose for row in rows),
-        asked=counted(lambda row: True),
-        answered=counted(lambda row: row.answered or row.state == "done"),
-        dropped=counted(lambda row: row.state == "dropped" and not row.answered),
-        asked_at=min(row.asked_at for row in rows),
-    )
+def _number(condition: Any) -> Any:
+    """In how many rows of a group a condition holds."""
+    return func.sum(case((condition, 1), else_=0))

@@ -93,7 +93,6 @@ class LabellerQuality:
     ties: int
     seconds: float | None
     measures: tuple[QualityMeasure, ...]
-    is_judge: bool = False
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -200,7 +199,6 @@ class _Team:
             ties=sum(one.choice == "tie" for one in answers),
             seconds=median(times) if times else None,
             measures=measures,
-            is_judge=name.startswith("judge:"),
         )
 
     def position(self, answers: Sequence[GivenAnswer]) -> QualityMeasure:

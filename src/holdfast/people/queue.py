@@ -9,7 +9,6 @@ stored with the submission that brought it, or neither is.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from holdfast.preferences.people_schema import checks, queue, remarks, submissio
 from holdfast.preferences.records import RowDecoder, select_in
 from holdfast.preferences.schema import comparisons
 from holdfast.preferences.store import insert_labels, withdraw_label
+from holdfast.randomness import place_of
 
 Said = Literal["left", "right", "tie", "both_bad", "skip"]
 # A pair is kept for one person so long, which is enough to read two long answers, then another may get it.
@@ -107,7 +107,7 @@ class LabelQueue:
                 if item.id in there:
                     continue
                 rank = URGENT if item.purpose == "audit" else USUAL
-                opinions = 2 if share_of(item.id, "overlap") < self._config.overlap else 1
+                opinions = 2 if place_of(f"overlap {item.id}") < self._config.overlap else 1
                 row = {
                     "comparison_id": item.id, "run": self.run, "batch": batch, "purpose": item.purpose,
                     "rank": rank, "place": last + n, "claim": claim, "asked_at": now, "state": "open",
@@ -313,7 +313,7 @@ class LabelQueue:
         had = exists().where(submissions.c.comparison_id == checks.c.comparison_id, submissions.c.labeller == labeller)
         unused = connection.execute(select(checks.c.comparison_id).where(checks.c.run == self.run, ~had)).scalars()
         # The order is the labeller's own, and always the same.
-        ids = sorted(unused, key=lambda key: share_of(key, labeller))
+        ids = sorted(unused, key=lambda key: place_of(f"{labeller} {key}"))
         if not ids:
             return None
         slot = connection.execute(select(func.max(queue.c.slot)).where(queue.c.comparison_id == ids[0])).scalar()
@@ -377,8 +377,3 @@ def _side(said: Said, swapped: bool) -> str:
 def _check_key(key: str) -> None:
     if not 8 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
         raise HoldfastError(f"The id of a submission has 8 to {LONGEST_KEY} plain characters.")
-
-
-def share_of(key: str, purpose: str) -> float:
-    """Where a key falls between 0 and 1, the same each time."""
-    return int.from_bytes(hashlib.sha256(f"{purpose} {key}".encode()).digest()[:8], "big") / 2**64

@@ -20,11 +20,12 @@ from holdfast.data.formats import read_preferences
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.batches import asked_for
 from holdfast.people.judge import JudgeLabeller
-from holdfast.people.queue import LabelQueue, share_of
+from holdfast.people.queue import LabelQueue
 from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison
 from holdfast.preferences.people_schema import opinions
 from holdfast.preferences.records import select_in
 from holdfast.preferences.store import PreferenceStore
+from holdfast.randomness import place_of
 
 Mode = Literal["people", "judge", "people+judge"]
 MODES: tuple[Mode, ...] = ("people", "judge", "people+judge")
@@ -40,6 +41,9 @@ SECOND_SHARE = 0.1
 class TeamLabeller:
     """People, a judge, or both, as one labeller. `connect` gives it the store before it is asked anything."""
 
+    _store: PreferenceStore
+    _queue: LabelQueue
+
     def __init__(self, mode: Mode, config: Config) -> None:
         self.name: str = mode
         self._people = config.people
@@ -47,8 +51,6 @@ class TeamLabeller:
         self._second = SECOND_SHARE if mode == "people+judge" else 0.0
         self._only_judge = mode == "judge"
         self._judge = None if mode == "people" else JudgeLabeller(config.judge)
-        self._store: PreferenceStore | None = None
-        self._queue: LabelQueue | None = None
         self._known = read_preferences(config.people.checks) if config.people.checks else []
         self._sleep: Callable[[float], None] = time.sleep
 
@@ -74,7 +76,6 @@ class TeamLabeller:
 
     def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None]) -> None:
         """Put comparisons into the queue, let the judge do its share, and wait for people."""
-        assert self._store is not None
         answered = self._store.answered([c.id for c in comparisons])
         judged = [c for c in comparisons if self._is_judged(c)]
         theirs = [(c, claim) for c, claim in zip(comparisons, claims, strict=True) if not self._is_judged(c)]
@@ -82,7 +83,7 @@ class TeamLabeller:
         if theirs and any(c.id not in answered for c, _ in theirs):
             batch, began = self._put(theirs)
         self._have_judged([c for c in judged if c.id not in answered])
-        self._have_seconded([c for c, _ in theirs if share_of(c.id, "second") < self._second])
+        self._have_seconded([c for c, _ in theirs if place_of(f"second {c.id}") < self._second])
         if batch:
             self._wait([c for c, _ in theirs], batch, began)
 
@@ -90,10 +91,9 @@ class TeamLabeller:
         """Audits are people's, where there are any."""
         if comparison.purpose == "audit" and not self._only_judge:
             return False
-        return share_of(comparison.id, "judge") < self._share
+        return place_of(f"judge {comparison.id}") < self._share
 
     def _put(self, theirs: Sequence[tuple[Comparison, float | None]]) -> tuple[str, float]:
-        assert self._queue is not None
         batch = theirs[0][0].id
         # The run waits for one batch at a time. Another that is open was asked for before it was cut, and is not now.
         for other in self._queue.waiting():
@@ -106,14 +106,12 @@ class TeamLabeller:
         """The judge's own labels, stored as they come, so that none is paid for twice."""
         for part in self._in_parts(comparisons, "the judge's answers"):
             assert self._judge is not None
-            assert self._store is not None
             self._store.add_labels(self._judge.label(part))
 
     def _have_seconded(self, comparisons: Sequence[Comparison]) -> None:
         """What the judge thinks of comparisons that people answer: kept beside the labels, never among them."""
         if not comparisons:
             return
-        assert self._store is not None
         assert self._judge is not None
         database, name, now = self._store.database, self._judge.name, time.time()
         ids = [c.id for c in comparisons]
@@ -128,16 +126,9 @@ class TeamLabeller:
                 self._hold("", 1, 1)
                 self._event("second_opinions_missing", comparisons=len(part), reason=str(error))
                 return
-            rows = [
-                {
-                    "comparison_id": x.comparison_id,
-                    "labeller": name,
-                    "choice": x.choice.value,
-                    "created_at": now,
-                }
-                for x in labels
-            ]
-            if rows:
+            if labels:
+                own = {"labeller": name, "created_at": now}
+                rows = [{"comparison_id": x.comparison_id, "choice": x.choice.value, **own} for x in labels]
                 with database.write() as connection:
                     connection.execute(insert(opinions), rows)
 
@@ -152,8 +143,6 @@ class TeamLabeller:
 
     def _wait(self, asked: Sequence[Comparison], batch: str, began: float) -> None:
         """Until every comparison is answered or left out, or until the time is up."""
-        assert self._store is not None
-        assert self._queue is not None
         ids, purpose = [c.id for c in asked], asked_for(c.purpose for c in asked)
         words = f"waiting for people ({purpose}; `holdfast serve`)"
         self._event("waiting", purpose=purpose, comparisons=len(ids), batch=batch)

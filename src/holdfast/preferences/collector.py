@@ -18,7 +18,6 @@ from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.labeller import Labeller, PatientLabeller
 from holdfast.preferences.pair import Pair
-from holdfast.preferences.selection import select_disagreement, select_random
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Cursor, generator
 from holdfast.rollout.sampler import Rollout
@@ -253,3 +252,26 @@ class Collector:
             share_a=0.5,
             round=comparison.round,
         )
+
+
+def select_random(n_candidates: int, n: int, generator: torch.Generator) -> list[int]:
+    """Draw n of the candidates uniformly without replacement; the indices come back sorted."""
+    order_P = torch.randperm(n_candidates, generator=generator, device=generator.device)
+    return sorted(order_P[:n].tolist())
+
+
+def select_disagreement(margins_KP: torch.Tensor, n: int) -> list[int]:
+    """Choose the n pairs that the ensemble's members disagree about most; the indices come back sorted.
+
+    A member that scores a pair r_a and r_b holds that a wins with probability sigmoid(r_a - r_b) (Bradley and
+    Terry, 1952). Pairs are ranked by the variance of that probability over members, which is large where they
+    differ in the sign of the margin and small where they only differ in how sure they are of the same winner.
+    Equal variances are taken in order of index.
+    """
+    if torch.isnan(margins_KP).any():
+        raise HoldfastError("A margin is NaN, so pairs cannot be ranked; find the ensemble member that gave it.")
+    wins_KP = torch.sigmoid(margins_KP.detach().cpu().double())
+    # Rounded, so that pairs which tie in exact arithmetic also tie here, whatever the order of summation.
+    variance_P = wins_KP.var(dim=0, correction=0).round(decimals=12)
+    order_P = torch.argsort(variance_P, descending=True, stable=True)
+    return sorted(order_P[:n].tolist())

@@ -18,6 +18,15 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True)
+class PreferencePair:
+    """Two answers to one prompt, of which the first was preferred."""
+
+    prompt: Prompt
+    chosen: str
+    rejected: str
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """Where a response came from: which policy, in which round, drawn with which seed."""
 

@@ -20,23 +20,12 @@ import torch
 from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
-from holdfast.models.prompt import Prompt
-from holdfast.preferences.comparison import Demonstration, LabelledComparison
+from holdfast.preferences.comparison import Demonstration, LabelledComparison, PreferencePair
 from holdfast.randomness import generator
 
-FIXED = ("chosen", "rejected", "chosen_varied", "rejected_varied", "other", "permuted", "random")
 INITIAL = "initial"
 # Demonstrations among which the one to the prompt most like another is looked for.
 NEIGHBOURS = 400
-
-
-@dataclass(frozen=True)
-class TextPair:
-    """A prompt with a better and a worse answer, as texts."""
-
-    prompt: Prompt
-    chosen: str
-    rejected: str
 
 
 @dataclass(frozen=True)
@@ -62,13 +51,12 @@ class ProbeSet:
     @classmethod
     def load(cls, path: Path) -> ProbeSet:
         document = read_json(path)
-        try:
-            return cls(document["prompts"], document["answers"], document["initial"])
-        except (KeyError, TypeError) as error:
-            raise HoldfastError(f"{path} is not a set of probes; remove it, and it is built again.") from error
+        return cls(document["prompts"], document["answers"], document["initial"])
 
 
-def build_set(pairs: Sequence[TextPair], codec: Codec, seed: int, count: int, context: int | None = None) -> ProbeSet:
+def build_set(
+    pairs: Sequence[PreferencePair], codec: Codec, seed: int, count: int, context: int | None = None
+) -> ProbeSet:
     """A set of `count` prompts (or as many as there are, at least two), drawn and varied with the seed."""
     if len(pairs) < 2:
         raise HoldfastError(f"Probes need at least 2 prompts with answers, and there are {len(pairs)}.")
@@ -110,18 +98,18 @@ def varied(codec: Codec, text: str, rng: torch.Generator) -> list[int]:
     return tokens[:gone] + tokens[gone + 1 :]
 
 
-def labelled_pairs(labelled: Iterable[LabelledComparison]) -> list[TextPair]:
+def labelled_pairs(labelled: Iterable[LabelledComparison]) -> list[PreferencePair]:
     """The clear-cut comparisons, the preferred side as chosen."""
     pairs = []
     for item in labelled:
         a, b = item.comparison.a.text, item.comparison.b.text
         if item.share_a != 0.5 and a != b:
             better, worse = (a, b) if item.share_a > 0.5 else (b, a)
-            pairs.append(TextPair(item.comparison.prompt, better, worse))
+            pairs.append(PreferencePair(item.comparison.prompt, better, worse))
     return pairs
 
 
-def demonstration_pairs(demonstrations: Sequence[Demonstration], seed: int, count: int) -> list[TextPair]:
+def demonstration_pairs(demonstrations: Sequence[Demonstration], seed: int, count: int) -> list[PreferencePair]:
     """Demonstrations as chosen; as rejected, the demonstration for the prompt that is most like theirs."""
     order = torch.randperm(len(demonstrations), generator=generator(seed, "probe demonstrations")).tolist()
     drawn = [demonstrations[i] for i in order[: max(count, NEIGHBOURS)]]
@@ -135,5 +123,5 @@ def demonstration_pairs(demonstrations: Sequence[Demonstration], seed: int, coun
         ]
         if likeness:
             nearest = -max(likeness)[1]
-            pairs.append(TextPair(drawn[i].prompt, drawn[i].response, drawn[nearest].response))
+            pairs.append(PreferencePair(drawn[i].prompt, drawn[i].response, drawn[nearest].response))
     return pairs

@@ -50,19 +50,6 @@ class Judgement(NamedTuple):
     features_BD: Tensor
 
 
-@dataclass(frozen=True)
-class Version:
-    """All of an ensemble that a refresh changes, kept apart from it."""
-
-    weights: tuple[dict[str, Tensor], ...]
-    number: int
-    round: int
-    labels: int
-    watermark: int
-    means: tuple[float, ...]
-    sds: tuple[float, ...]
-
-
 @dataclass
 class Ensemble:
     """Members with their standardisation; `labels` and `watermark` say what the version was trained on.
@@ -154,18 +141,6 @@ class Ensemble:
                 "it needs more labels, more epochs or a larger reward.lr."
             )
         self.means, self.sds = tuple(raw_KB.mean(1).tolist()), tuple(sds.tolist())
-
-    def keep(self) -> Version:
-        """A copy of the present version, to come back to."""
-        weights = tuple({name: t.clone() for name, t in whole_state(model).items()} for model in self.members)
-        return Version(weights, self.version, self.round, self.labels, self.watermark, self.means, self.sds)
-
-    def take(self, version: Version) -> None:
-        """Become a version that was kept."""
-        for model, weights in zip(self.members, version.weights, strict=True):
-            put_state(model, weights)
-        self.version, self.round, self.labels = version.number, version.round, version.labels
-        self.watermark, self.means, self.sds = version.watermark, version.means, version.sds
 
     def _score(
         self, prompts: Tokens, responses: Tokens, models: list[RewardModel] | None = None, with_features: bool = False

@@ -15,7 +15,6 @@ import torch
 
 from holdfast.config.schema import GateConfig, RefreshConfig, RewardConfig
 from holdfast.control.ledger import KLLedger
-from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.preferences.comparison import Comparison
 from holdfast.preferences.pair import Pair, pairs_of
@@ -148,11 +147,6 @@ class Refresher:
         everything = self.store.each_labelled(watermark=watermark)
         once = (x for x in everything if x.comparison.purpose != "repeat")
         train = pairs_of(self.codec, (x for x in once if holdout_place(x.comparison.id) >= self.reward.holdout))
-        if len(train) < 2:
-            raise HoldfastError(
-                f"A reward model needs at least 2 labelled comparisons to train on, and there are only {len(train)}; "
-                "label more, or raise reward.initial_comparisons."
-            )
         material = Material(train, self._held_out(None), self.answered.labels(), watermark)
         settings = FitSettings(self.reward.epochs, self.reward.lr, self.reward.warmup_steps)
         fit = self._train(material, settings, generator(streams.seed, "reward initial"), self.progress, round=0)
@@ -164,7 +158,7 @@ class Refresher:
         material = self.material(round, streams)
         if material is None:
             return None
-        before = self.ensemble.keep()
+        in_use, watermark = self.ensemble.version, self.ensemble.watermark
         questions = self._questions(material) if self.gate.use else []
         old = log_odds(self.ensemble, questions)
         settings = FitSettings(EPOCHS, self.config.lr, WARMUP_STEPS)
@@ -177,7 +171,8 @@ class Refresher:
         if decision.accept:
             self.last_round, self.last_step, self.settled = round, step, False
         else:
-            self.ensemble.take(before)
+            self.versions.load_into(self.ensemble, in_use)
+            self.ensemble.watermark = watermark  # the saved one of a given ensemble speaks of another store
         return replace(outcome, in_use=self.ensemble.version, before=was, after=now)
 
     def return_to(self, version: int, ledger: KLLedger) -> None:

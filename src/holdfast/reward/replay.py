@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
+
+from holdfast.randomness import place_of
 
 Item = TypeVar("Item")
 
@@ -18,16 +19,12 @@ def holdout_place(comparison_id: str) -> float:
 
     The id decides alone, so a held-out comparison stays so for the whole run, whatever is collected after it.
     """
-    return _place(f"holdout {comparison_id}")
+    return place_of(f"holdout {comparison_id}")
 
 
 def fold_of(comparison_id: str) -> int:
     """The fifth of all comparisons that one belongs to, for good; member k learns from all folds but its own."""
-    return int(FOLDS * _place(f"fold {comparison_id}"))
-
-
-def _place(text: str) -> float:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+    return int(FOLDS * place_of(f"fold {comparison_id}"))
 
 
 def draw_replay(generations: Sequence[Sequence[Item]], wanted: int, rng: torch.Generator) -> list[Item]:

@@ -8,18 +8,18 @@ finished is found on disk again, so a run cut short in preparation goes on from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import Part
 from holdfast.config import Config
 from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
 from holdfast.control.ledger import KLLedger
-from holdfast.control.limit import KLLimit
 from holdfast.control.plateau import Plateau
 from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
@@ -48,11 +48,12 @@ from holdfast.rollout.served import ServedSampler
 from holdfast.run.answers import Answers, sampling_of
 from holdfast.run.directory import RunDirectory
 from holdfast.run.host import LoopHost, Orders
-from holdfast.run.inputs import Ingredients
+from holdfast.run.inputs import Ingredients, check_server
 from holdfast.run.journal import Journal, Position
 from holdfast.run.learner import Learner
 from holdfast.run.loop import OnlineLoop
 from holdfast.run.models import Models, build_models
+from holdfast.run.notes import notes
 from holdfast.run.observer import Audience, Observer
 from holdfast.run.owner import Owner
 from holdfast.run.probes import data_prober
@@ -60,20 +61,8 @@ from holdfast.run.reference import prepare_reference
 from holdfast.run.rollback import RunState
 from holdfast.run.showcase import Showcase
 from holdfast.track.progress import Progress
-from holdfast.track.sinks import Sink, open_sinks
+from holdfast.track.sinks import open_sinks
 from holdfast.track.tracker import Tracker
-
-
-@dataclass
-class Assembly:
-    """A run directory with its open files; `close` when done."""
-
-    run: RunDirectory
-    loop: OnlineLoop
-    resources: ExitStack
-
-    def close(self) -> None:
-        self.resources.close()
 
 
 @dataclass(frozen=True)
@@ -88,6 +77,7 @@ class Parts:
     streams: Streams
 
 
+@contextmanager
 def assemble(
     ingredients: Ingredients,
     run: RunDirectory,
@@ -96,17 +86,14 @@ def assemble(
     stop_requested: Callable[[], bool] = lambda: False,
     ensemble_from: Path | None = None,
     answers: bool = True,
-) -> Assembly:
+) -> Iterator[OnlineLoop]:
     """Prepare what is missing (reference, first ensemble) and build the loop, resumed from the newest checkpoint.
 
     Whoever resumes a run that had stopped to ask has answered, unless nobody does (`answers`).
     """
     config, task = ingredients.config, ingredients.task
-    with ExitStack() as stack:
-        sinks: list[Sink] = open_sinks(config.track.sinks, run.path, run.name)
-        tracker = Tracker(run.path, sinks)
-        stack.callback(tracker.close)
-        store = stack.enter_context(PreferenceStore.open(run.database_url(config)))
+    sinks = open_sinks(config.track.sinks, run.path, run.name)
+    with closing(Tracker(run.path, sinks)) as tracker, PreferenceStore.open(run.database_url(config)) as store:
         checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
         resuming = not checkpoints.is_empty()
         if not resuming:
@@ -120,10 +107,8 @@ def assemble(
         look()
         if not resuming:
             first_ensemble(ingredients, parts, ensemble_from)
-        prober = data_prober(
-            config, run, ingredients.codec, tracker, "ppo" if config.run.optimiser == "ppo" else "online dpo",
-            models.policy.context, ingredients.imported, task.demonstrations, store,
-        )  # fmt: skip
+        stage = "ppo" if config.run.optimiser == "ppo" else "online dpo"
+        prober = data_prober(ingredients, run, tracker, stage, models.policy.context, store)
         loop = build_loop(ingredients, run, parts, checkpoints, Audience(observers), prober, stop_requested)
         if resuming:
             loaded = checkpoints.load_newest(loop.state.check)
@@ -131,7 +116,7 @@ def assemble(
             for sentence in loaded.skipped:
                 journal.event("checkpoint_skipped", reason=sentence)
             journal.event("resumed", checkpoint=loaded.name)
-        return Assembly(run, loop, stack.pop_all())
+        yield loop
 
 
 def connect_people(
@@ -288,42 +273,7 @@ def build_loop(
     }
     going_on: dict[str, Part] = {"position": journal.position, "collector": parts.collector, "orders": orders}
     state = RunState(taken_back, going_on, ledger, checkpoints, parts.refresher.versions)
-    host = None
-    if models.anchor is not None:
-        host = LoopHost(
-            config=config,
-            policy=models.policy,
-            reference=models.reference,
-            anchor=models.anchor,
-            prompt_ids=prompt_ids,
-            review=build_review(config, parts.collector),
-            orders=orders,
-            answers=parts.answers,
-            reward=reward,
-            collector=parts.collector,
-            refresher=parts.refresher,
-            controller=controller,
-            learning_rate=learning_rate,
-            ledger=ledger,
-            state=state,
-            checkpoints=checkpoints,
-            journal=journal,
-            showcase=showcase,
-        )
-        going_on["review"] = host.review
-    owner = Owner(
-        requests=RequestStore(parts.collector.store.database, run.key),
-        controller=controller,
-        plateau=plateau,
-        collector=parts.collector,
-        refresher=parts.refresher,
-        run_state=state,
-        journal=journal,
-        showcase=showcase,
-        host=host,
-    )
-    # Files come last: nothing is cut from them before everything else has been put back.
-    going_on |= {"owner": owner, "files": journal.tracker}
+    review = None if models.anchor is None else build_review(config, parts.collector)
     learner = Learner(
         config=config,
         prompts=prompts,
@@ -342,11 +292,19 @@ def build_loop(
         annealing=Annealing(config.ppo.lr_final, config.run.rounds * config.run.steps_per_round),
         plateau=plateau,
         mean=mean,
-        host=host,
+        review=review,
         journal=journal,
         audience=audience,
         prober=prober,
     )
+    host = None
+    if models.anchor is not None and review is not None:
+        host = LoopHost(learner, models.anchor, review, orders, parts.collector, state, checkpoints, showcase)
+        going_on["review"] = review
+    requests = RequestStore(parts.collector.store.database, run.key)
+    owner = Owner(requests, learner, parts.collector, state, showcase, host)
+    # Files come last: nothing is cut from them before everything else has been put back.
+    going_on |= {"owner": owner, "files": journal.tracker}
     return OnlineLoop(
         config=config,
         learner=learner,
@@ -356,7 +314,6 @@ def build_loop(
             config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze,
             config.refresh.on_miscalibration,
         ),
-        limit=KLLimit(config.kl.hard_limit or None),
         ledger=ledger,
         orders=orders,
         host=host,
@@ -368,3 +325,17 @@ def build_loop(
         audience=audience,
         stop_requested=stop_requested,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunKind:
+    """What kind of work a run directory holds. `name` is what its manifest says; the online loop has no such word."""
+
+    name: str
+    assemble: Callable[..., AbstractContextManager[Any]]
+    check: Callable[[Ingredients], None] = check_server
+    notes: Callable[[Ingredients], list[str]] = notes
+    needs_ensemble: bool = True
+
+
+ONLINE: RunKind = RunKind("", assemble)

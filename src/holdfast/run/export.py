@@ -8,7 +8,7 @@ from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.transaction import state_of
 from holdfast.data.formats import write_preferences
 from holdfast.errors import HoldfastError
-from holdfast.models.directory import write_model_directory
+from holdfast.models.load import write_model_directory
 from holdfast.models.lora import lora_of, save_adapters
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run

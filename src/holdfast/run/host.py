@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,10 +11,6 @@ import torch
 
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore, Loaded
-from holdfast.config import Config
-from holdfast.control.kl import KLController
-from holdfast.control.ledger import KLLedger
-from holdfast.control.schedule import LearningRate
 from holdfast.errors import HoldfastError
 from holdfast.guard.host import Change, Good, view_of
 from holdfast.guard.ladder import MORE_LABELS
@@ -24,10 +20,7 @@ from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.preferences.collector import Collector, Sample
-from holdfast.reward.refresher import Refresher
-from holdfast.reward.source import RewardSource
-from holdfast.run.answers import Answers
-from holdfast.run.journal import Journal
+from holdfast.run.learner import Learner
 from holdfast.run.rollback import RunState, good_at
 from holdfast.run.showcase import Showcase
 
@@ -55,53 +48,50 @@ class Orders:
 class LoopHost:
     """What a review asks of our own loop. `anchor` holds the weights of the last good policy."""
 
-    config: Config
-    policy: Policy
-    reference: Policy
+    learner: Learner
     anchor: Policy
-    prompt_ids: Sequence[list[int]]
     review: Review[Policy]
     orders: Orders
-    answers: Answers
-    reward: RewardSource
     collector: Collector
-    refresher: Refresher
-    controller: KLController
-    learning_rate: LearningRate
-    ledger: KLLedger
     state: RunState
     checkpoints: CheckpointStore
-    journal: Journal
     showcase: Showcase
 
     refreshes_at_once = False
 
     @property
     def round(self) -> int:
-        return self.journal.position.round
+        return self.learner.journal.position.round
 
     @property
     def last(self) -> bool:
-        return self.round >= self.config.run.rounds
+        return self.round >= self.learner.config.run.rounds
+
+    @property
+    def policy(self) -> Policy:
+        return self.learner.policy
+
+    @property
+    def reference(self) -> Policy:
+        return self.learner.reference
 
     @property
     def sample(self) -> Sample[Policy]:
-        return self.answers.sample
+        return self.learner.answers.sample
 
     def baseline(self, rng: torch.Generator) -> StepView:
-        rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()
-        rollout = self.answers.sample(self.reference, [self.prompt_ids[i] for i in rows], rng)
-        return view_of(rollout, self.reward.reward(rollout, rng), rollout.logprobs_BT, {})
+        rollout = self.learner.draw(self.reference, rng)
+        return view_of(rollout, self.learner.reward.reward(rollout, rng), rollout.logprobs_BT, {})
 
     def learn_known(self) -> None:
-        prompts, responses = self.refresher.labelled_answers(KNOWN_COMPARISONS, self.round)
-        features_MD = self.reward.ensemble.features(prompts[:KNOWN_ANSWERS], responses[:KNOWN_ANSWERS])
+        prompts, responses = self.learner.refresher.labelled_answers(KNOWN_COMPARISONS, self.round)
+        features_MD = self.learner.reward.ensemble.features(prompts[:KNOWN_ANSWERS], responses[:KNOWN_ANSWERS])
         self.review.guard.know(responses, features_MD, self.policy.vocabulary)
 
     def keep_good(self) -> Good:
         """The checkpoint itself is written by the commit that ends the round."""
         self.make_anchor()
-        return Good(f"round-{self.round:04d}", self.round, self.journal.position.step)
+        return Good(f"round-{self.round:04d}", self.round, self.learner.journal.position.step)
 
     def make_anchor(self) -> None:
         """The present policy is the anchor from now on."""
@@ -111,30 +101,31 @@ class LoopHost:
         undone = self.state.roll_back(good.name)
         self.showcase.observe()
         return {
-            "step_from": self.journal.position.step,
+            "step_from": self.learner.journal.position.step,
             "kl_undone": undone,
-            "undone": self.ledger.undone_spans(),
-            "ensemble_version": self.reward.ensemble.version,
+            "undone": self.learner.ledger.undone_spans(),
+            "ensemble_version": self.learner.reward.ensemble.version,
         }
 
     def tighten(self, beta_factor: float, target_factor: float) -> Change:
         before = self._held()
-        self.controller.tighten(beta_factor, target_factor)
+        self.learner.controller.tighten(beta_factor, target_factor)
         return Change("the policy is held closer to the reference", before, self._held())
 
     def _held(self) -> dict[str, Any]:
-        return {"beta": self.controller.beta, "kl_target": self.controller.target}
+        return {"beta": self.learner.controller.beta, "kl_target": self.learner.controller.target}
 
     def slow_down(self, times: int) -> Change:
-        before = {"lr": self.learning_rate.rate}
-        self.learning_rate.slow_down(times)
-        return Change("the learning rate is lowered", before, {"lr": self.learning_rate.rate})
+        rate = self.learner.learning_rate
+        before = {"lr": rate.rate}
+        rate.slow_down(times)
+        return Change("the learning rate is lowered", before, {"lr": rate.rate})
 
     def label_more(self) -> Change:
         before = {"label_more": self.orders.label_more}
         if self.collector.in_rounds:
             self.orders.label_more = max(self.orders.label_more, MORE_LABELS)
-            several = len(self.reward.ensemble.members) > 1
+            several = len(self.learner.reward.ensemble.members) > 1
             words = "more labels in the next round" + (", where members disagree" if several else "")
         else:
             words = "more labels were wanted, and nobody labels in the rounds of this run"
@@ -147,19 +138,19 @@ class LoopHost:
         return Change("the ensemble is refreshed in the next round", before, {"refresh": self.orders.refresh})
 
     def adversarial(self, good: Good) -> Change:
-        store, count = self.collector.store, AuditPlan(self.config.audit).adversarial
+        store, count = self.collector.store, AuditPlan(self.learner.config.audit).adversarial
         before = {"labels": store.watermark()}
         labelled = self.collector.collect_adversarial(
-            self.round, count, self.policy, self.anchor, good.name, self.answers.sample
+            self.round, count, self.policy, self.anchor, good.name, self.sample
         )
         words = f"{labelled} hacked answers labelled beside good ones"
         return Change(words, before, {"labels": store.watermark()})
 
     def event(self, kind: str, **fields: object) -> None:
-        self.journal.event(kind, **fields)
+        self.learner.journal.event(kind, **fields)
 
     def say(self, line: str) -> None:
-        self.journal.progress.say(line)
+        self.learner.journal.progress.say(line)
 
     def pin_good(self) -> None:
         """Pin the last good checkpoint, and no other, once it is on disk."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -17,8 +18,8 @@ from holdfast.control.ledger import KLLedger
 from holdfast.control.plateau import Plateau
 from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
-from holdfast.errors import HoldfastError
 from holdfast.guard.host import view_of
+from holdfast.guard.review import Review
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
 from holdfast.models.sharding import put_state, whole_state
@@ -26,10 +27,9 @@ from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.refresher import Refresher
 from holdfast.reward.source import RewardSource, Scored
+from holdfast.rollout.sampler import Rollout
 from holdfast.run.answers import Answers
-from holdfast.run.host import LoopHost
 from holdfast.run.journal import Journal
-from holdfast.run.metrics import step_metrics
 from holdfast.run.observer import Audience
 from holdfast.run.probes import own_answers, probe_step
 from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
@@ -40,7 +40,7 @@ MOST_SKIPPED = 5
 
 @dataclass
 class Learner:
-    """The policy, what it learns from, and what steers and watches its steps. Without a guard there is no `host`."""
+    """The policy, what it learns from, and what steers and watches its steps. Without a guard there is no `review`."""
 
     config: Config
     prompts: Sequence[Prompt]
@@ -59,7 +59,7 @@ class Learner:
     annealing: Annealing
     plateau: Plateau
     mean: PolicyMean
-    host: LoopHost | None
+    review: Review[Policy] | None
     journal: Journal
     audience: Audience
     prober: Prober | None
@@ -67,11 +67,11 @@ class Learner:
     def begin_probes(self) -> None:
         """Probe the policy as it is before the first step."""
         if self.prober is not None:
-            answering = own_answers(self.config, self.answers.codec, self.answers.sampling, self.prober.stage)
+            answering = own_answers(self.config, self.answers.codec, self.prober.stage)
             self.prober.begin(self.policy, answering)
 
-    def step(self) -> None:
-        """One PPO batch: sample, score, assign credit, update, account."""
+    def step(self) -> str:
+        """One PPO batch: sample, score, assign credit, update, account; what is wrong, where steps have come apart."""
         at, timed = self.journal.position, self.journal.timed
         rows = [i for i in self.cursor.take(self.config.ppo.batch) for _ in range(self.config.ppo.samples_per_prompt)]
         with timed("sample"):
@@ -90,8 +90,7 @@ class Learner:
             with timed("update"):
                 learned, kl_step = self.optimiser.learn(experience, batches, beta, lr, self.streams["minibatches"])
         except NonFiniteStep as reason:
-            self.skip_step(str(reason))
-            return
+            return self.skip_step(str(reason))
         at.skipped_in_a_row = 0
         kl = float(experience.kl_B.mean())
         self.ledger.record(at.step, at.round, kl_step, kl)
@@ -104,13 +103,14 @@ class Learner:
         if self.prober is not None and self.prober.due(at.step):
             probe_step(self.prober, self.policy, experience, batches, self.config.rollout.temperature, at)
         self.audience.after_step(at.step, at.round, [self.prompts[i] for i in rows], self.answers.texts(rollout))
+        return ""
 
     def see(self, experience: Experience, scored: Scored, learned: Mapping[str, float]) -> dict[str, float]:
         """Let the guard's signals read a step; what they read, by the names of metrics."""
-        if self.host is None:
+        if self.review is None:
             return {}
         view = view_of(experience.rollout, scored, experience.reference_logprobs_BT, learned)
-        return self.host.review.guard.see(view)
+        return self.review.guard.see(view)
 
     def pace(self, score: float) -> None:
         """Advance the learning rate, and lower it when the policy has settled."""
@@ -123,18 +123,15 @@ class Learner:
             self.journal.event("lr_decayed", lr=self.learning_rate.rate)
             self.plateau.reset()
 
-    def skip_step(self, reason: str) -> None:
-        """Count a step that met a value that is not a number; too many in a row take the run back, or end it."""
+    def skip_step(self, reason: str) -> str:
+        """Count a step that met a value that is not a number; says so where there are too many in a row."""
         at = self.journal.position
         at.skipped, at.skipped_in_a_row = at.skipped + 1, at.skipped_in_a_row + 1
         self.journal.event("step_skipped", reason=reason)
         self.journal.metrics({"steps/skipped": at.skipped})
         self.journal.progress.advance()
-        if at.skipped_in_a_row >= MOST_SKIPPED:
-            reason = f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason})"
-            if self.host is None or not self.host.review.recover(self.host, reason):
-                raise HoldfastError(f"{reason}; lower ppo.lr and resume from the last checkpoint.")
-            at.skipped_in_a_row = 0
+        many = at.skipped_in_a_row >= MOST_SKIPPED
+        return f"{at.skipped_in_a_row} steps in a row met values that are not numbers ({reason})" if many else ""
 
     def report_step(self, experience: Experience, scored: Scored, values: Mapping[str, float]) -> None:
         """One row of metrics, one of timings, one move of the progress bar."""
@@ -152,16 +149,44 @@ class Learner:
         figures = {name: row[metric] for name, metric in shown.items()}
         self.journal.end_step(round=at.round, **figures, length=row["response/length_mean"])
 
+    def draw(self, policy: Policy, rng: torch.Generator) -> Rollout:
+        """Answers of a policy to as many prompts as a step has, drawn by lot."""
+        rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()
+        return self.answers.sample(policy, [self.prompt_ids[i] for i in rows], rng)
+
     def take_mean(self) -> None:
         """End with the mean of the last rounds' policies: put it in the policy's place, and say what it is like."""
         policies = self.mean.policies + 1
         put_state(self.policy, self.mean.mean_with(whole_state(self.policy)))
         self.mean.restore({})  # it is in the policy now
         rng = generator(self.config.run.seed, "mean of policies")
-        rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()
-        rollout = self.answers.sample(self.policy, [self.prompt_ids[i] for i in rows], rng)
+        rollout = self.draw(self.policy, rng)
         batches, temperature = self.optimiser.batches(rollout), self.config.rollout.temperature
         reference_BT = response_values(self.reference, rollout, batches, temperature)
         kl_B = ((rollout.logprobs_BT - reference_BT) * rollout.mask_BT).sum(1)
-        score, length = float(self.reward.reward(rollout, rng).scores_B.mean()), sum(rollout.lengths) / len(rows)
+        score = float(self.reward.reward(rollout, rng).scores_B.mean())
+        length = sum(rollout.lengths) / len(rollout.lengths)
         self.journal.event("averaged", policies=policies, kl=float(kl_B.mean()), score=score, length=length)
+
+
+def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:
+    """Reward, KL, entropy and what the answers look like."""
+    rollout, reward = experience.rollout, float(experience.rewards_B.mean())
+    return {
+        **scored.metrics(),
+        "objective/kl": float(experience.kl_B.mean()),
+        "objective/rlhf_reward": reward,
+        "objective/non_score_reward": reward - float(scored.rewards_B.mean()),
+        "objective/entropy": -float((rollout.logprobs_BT * rollout.mask_BT).sum(1).mean()),
+        "response/length_mean": sum(rollout.lengths) / len(rollout.lengths),
+        "response/length_max": float(max(rollout.lengths)),
+        "response/unfinished": 1.0 - sum(rollout.finished) / len(rollout.finished),
+        "response/distinct2": distinct_bigrams(rollout.responses),
+        **({} if rollout.server_gap is None else {"rollout/server_gap": rollout.server_gap}),
+    }
+
+
+def distinct_bigrams(responses: Sequence[Sequence[int]]) -> float:
+    """Different pairs of neighbouring tokens over all such pairs in the batch; low when answers repeat."""
+    pairs = [pair for r in responses for pair in pairwise(r)]
+    return len(set(pairs)) / len(pairs) if pairs else 1.0

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.config import Config
 from holdfast.control.ledger import KLLedger
-from holdfast.control.limit import KLLimit
 from holdfast.control.triggers import RefreshTriggers
-from holdfast.errors import Interrupted
+from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.review import Outcome
 from holdfast.models.sharding import whole_state
 from holdfast.preferences.collector import Collector
@@ -42,7 +41,6 @@ class OnlineLoop:
     collector: Collector
     refresher: Refresher
     triggers: RefreshTriggers
-    limit: KLLimit
     ledger: KLLedger
     orders: Orders
     host: LoopHost | None
@@ -119,16 +117,23 @@ class OnlineLoop:
 
     def steps(self) -> None:
         """The round's PPO steps, fewer where KL has gone too far or an owner has asked for an audit."""
-        at = self.position
+        at, limit = self.position, self.config.kl.hard_limit
         while at.step_in_round < self.config.run.steps_per_round:
             if at.step_in_round and self.owner.ends_round():
                 break
-            self.learner.step()
-            if self.limit.exceeded(self.ledger.reference):
-                self.journal.event("kl_limit", kl=self.ledger.reference, limit=self.config.kl.hard_limit)
+            if trouble := self.learner.step():
+                self.recover(trouble)
+            if limit and self.ledger.reference > limit:
+                self.journal.event("kl_limit", kl=self.ledger.reference, limit=limit)
                 break
             if at.step_in_round < self.config.run.steps_per_round:
                 self.commit_within_round()
+
+    def recover(self, trouble: str) -> None:
+        """The policy's steps have come apart: the guard takes it back, or the run ends."""
+        if self.host is None or not self.host.review.recover(self.host, trouble):
+            raise HoldfastError(f"{trouble}; lower ppo.lr and resume from the last checkpoint.")
+        self.position.skipped_in_a_row = 0
 
     def collect(self) -> None:
         """Have comparisons of the current policy's answers labelled and stored."""

@@ -13,14 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from holdfast.control.kl import KLController
-from holdfast.control.plateau import Plateau
 from holdfast.errors import HalfDone, HoldfastError, Interrupted
 from holdfast.people.requests import OwnerAction, OwnerRequest, RequestStore
 from holdfast.preferences.collector import Collector
-from holdfast.reward.refresher import Refresher
 from holdfast.run.host import LoopHost
-from holdfast.run.journal import Journal
+from holdfast.run.learner import Learner
 from holdfast.run.rollback import RunState, good_at
 from holdfast.run.showcase import Showcase
 
@@ -33,12 +30,9 @@ class Owner:
     """The requests to a run, and how far they have been carried out."""
 
     requests: RequestStore
-    controller: KLController
-    plateau: Plateau
+    learner: Learner
     collector: Collector
-    refresher: Refresher
     run_state: RunState
-    journal: Journal
     showcase: Showcase
     host: LoopHost | None
     last: int = 0
@@ -79,7 +73,7 @@ class Owner:
             except (HoldfastError, ValueError) as error:  # a number that makes no sense is the owner's to mend
                 self.unsettled.append((request.id, "refused", str(error)))
                 words = f"refused: {error}"
-                self.journal.event(
+                self.learner.journal.event(
                     "owner", action=request.action, by=request.asked_by, words=words, changed=False
                 )  # fmt: skip
             else:
@@ -92,13 +86,13 @@ class Owner:
     def wait_while_paused(self, commit: Callable[[], None], stop_requested: Callable[[], bool]) -> None:
         """Wait while an owner has the run paused; everything is saved, so it may be stopped or killed meanwhile."""
         while self.paused_by:
-            self.journal.progress.hold(f"paused by {self.paused_by} on the dashboard", 0, 1)
+            self.learner.journal.progress.hold(f"paused by {self.paused_by} on the dashboard", 0, 1)
             if stop_requested():
                 raise Interrupted
             time.sleep(self.poll_seconds)
             if self.carry_out():
                 commit()
-        self.journal.progress.hold("", 1, 1)
+        self.learner.journal.progress.hold("", 1, 1)
 
     def _answer(self, request: OwnerRequest) -> str:
         answers: dict[OwnerAction, Callable[[OwnerRequest], str]] = {
@@ -149,46 +143,46 @@ class Owner:
                 host.make_anchor()
                 host.review.good = then
         why = f"{request.asked_by} asked for it" + (f": {request.reason}" if request.reason else "")
-        self.journal.event(
-            "rollback", to=name, step_from=self.journal.position.step, step_to=then.step, kl_undone=undone,
+        self.learner.journal.event(
+            "rollback", to=name, step_from=self.learner.journal.position.step, step_to=then.step, kl_undone=undone,
             undone=self.run_state.ledger.undone_spans(), reason=why, by=request.asked_by,
-            ensemble_version=self.refresher.ensemble.version,
+            ensemble_version=self.learner.refresher.ensemble.version,
         )  # fmt: skip
         self.showcase.observe()
         return f"rolled back to {name}"
 
     def _reward(self, request: OwnerRequest) -> str:
         """An earlier version of the ensemble scores from here on; policy and labels stay as they are."""
-        version, ensemble = int(request.arguments["version"]), self.refresher.ensemble
+        version, ensemble = int(request.arguments["version"]), self.learner.refresher.ensemble
         if version == ensemble.version:
             raise HoldfastError(f"version {version} of the ensemble is in use already.")
         before = {"version": ensemble.version}
-        self.refresher.return_to(version, self.run_state.ledger)
+        self.learner.refresher.return_to(version, self.run_state.ledger)
         # Scores of two versions are not one curve.
-        self.plateau.reset()
+        self.learner.plateau.reset()
         if self.host is not None:
             self.host.learn_known()
         words = f"went back to version {version} of the ensemble"
         return self._written(request, words, before, {"version": ensemble.version})
 
     def _beta(self, request: OwnerRequest) -> str:
-        value, before = float(request.arguments["value"]), self.controller.beta
+        value, before = float(request.arguments["value"]), self.learner.controller.beta
         if before == 0.0:
             raise HoldfastError("beta is 0 and is kept there (kl.controller = fixed); start a run with another beta.")
-        self.controller.tighten(beta_factor=value / before)
-        return self._written(request, "changed beta", {"beta": before}, {"beta": self.controller.beta})
+        self.learner.controller.tighten(beta_factor=value / before)
+        return self._written(request, "changed beta", {"beta": before}, {"beta": self.learner.controller.beta})
 
     def _budget(self, request: OwnerRequest) -> str:
-        value, before = float(request.arguments["value"]), self.controller.target
+        value, before = float(request.arguments["value"]), self.learner.controller.target
         if before is None:
             raise HoldfastError("kl.controller = fixed has no KL budget; change beta instead.")
-        self.controller.tighten(target_factor=value / before)
-        after = {"kl_target": self.controller.target}
+        self.learner.controller.tighten(target_factor=value / before)
+        after = {"kl_target": self.learner.controller.target}
         return self._written(request, "changed the KL budget", {"kl_target": before}, after)
 
     def _written(self, request: OwnerRequest, words: str, before: object, after: object) -> str:
         """The event of a request: who asked, why, the value before it and the one read back after it."""
-        self.journal.event(
+        self.learner.journal.event(
             "owner", action=request.action, by=request.asked_by, words=words, before=before, after=after,
             changed=before != after, reason=request.reason,
         )  # fmt: skip

@@ -10,31 +10,24 @@ from holdfast.models.batches import MicroBatch
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import opened
-from holdfast.preferences.comparison import Demonstration, LabelledComparison
+from holdfast.preferences.comparison import PreferencePair
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe import read_rollout
-from holdfast.probes.probe_set import ProbeSet, TextPair, build_set, demonstration_pairs, labelled_pairs
+from holdfast.probes.probe_set import ProbeSet, build_set, demonstration_pairs, labelled_pairs
 from holdfast.probes.prober import Answering, Prober
 from holdfast.randomness import generator
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.sampler import sample
+from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import Ingredients
 from holdfast.track.tracker import Tracker
 from holdfast.train.ppo import Experience, response_values
 
 SET_FILE = "probes.json"
 
 
-def probe_pairs(
-    config: Config, labelled: Sequence[LabelledComparison], demonstrations: Sequence[Demonstration]
-) -> list[TextPair]:
-    """Answers to probe: labelled comparisons, and where there are none, demonstrations."""
-    if pairs := labelled_pairs(labelled):
-        return pairs
-    return demonstration_pairs(demonstrations, config.run.seed, config.probes.prompts)
-
-
 def probe_set(
-    config: Config, run: RunDirectory, codec: Codec, context: int | None, pairs: Sequence[TextPair]
+    config: Config, run: RunDirectory, codec: Codec, context: int | None, pairs: Sequence[PreferencePair]
 ) -> ProbeSet | None:
     """The run's set, built now if it is not there yet; None without probes, or without answers to build it of."""
     if config.probes.every == 0:
@@ -63,33 +56,32 @@ def prober_of(
 
 
 def data_prober(
-    config: Config,
-    run: RunDirectory,
-    codec: Codec,
-    tracker: Tracker,
-    stage: str,
-    context: int | None,
-    imported: Sequence[LabelledComparison],
-    demonstrations: Sequence[Demonstration],
+    ingredients: Ingredients, run: RunDirectory, tracker: Tracker, stage: str, context: int | None,
     store: PreferenceStore | None = None,
-) -> Prober | None:
-    """A prober of the set that the run has, or of one from its data; with nothing else, from the first labels."""
+) -> Prober | None:  # fmt: skip
+    """A prober of the set that the run has, or of one from its data: labelled comparisons, else demonstrations.
+
+    With nothing else the first labels in the store will do.
+    """
+    config, codec = ingredients.config, ingredients.codec
     if config.probes.every == 0:
         return None
-    pairs = probe_pairs(config, imported, demonstrations)
+    pairs = labelled_pairs(ingredients.imported) or demonstration_pairs(
+        ingredients.task.demonstrations, config.run.seed, config.probes.prompts
+    )
     if not pairs and store is not None:
-        pairs = probe_pairs(config, store.labelled(up_to_round=0), ())
+        pairs = labelled_pairs(store.labelled(up_to_round=0))
     return prober_of(config, run, codec, tracker, stage, probe_set(config, run, codec, context, pairs))
 
 
 def while_imitating(
-    prober: Prober | None, policy: Policy, config: Config, codec: Codec, sampling: Sampling, demonstrations: int
+    prober: Prober | None, policy: Policy, config: Config, codec: Codec, demonstrations: int
 ) -> Callable[[int], None]:
     """Probe before the first update of a fine-tuning; returns what to do after each of them."""
     if prober is None:
         return lambda update: None
     prober.rows = []  # fine-tuning always begins anew
-    prober.begin(policy, own_answers(config, codec, sampling, prober.stage))
+    prober.begin(policy, own_answers(config, codec, prober.stage))
     last = config.sft.epochs * -(-demonstrations // config.sft.batch)
 
     def after_update(update: int) -> None:
@@ -99,12 +91,12 @@ def while_imitating(
     return after_update
 
 
-def own_answers(config: Config, codec: Codec, sampling: Sampling, stage: str) -> Answering:
+def own_answers(config: Config, codec: Codec, stage: str) -> Answering:
     """How a policy answers the probes' prompts when a stage begins; always the same for the same policy."""
 
     def answer(policy: Policy, prompts: list[list[int]]) -> list[list[int]]:
         rng = generator(config.run.seed, "probe answers", stage)
-        return sample(policy, prompts, sampling, codec.eos_id, codec.pad_id, rng).responses
+        return sample(policy, prompts, sampling_of(config), codec.eos_id, codec.pad_id, rng).responses
 
     return answer
 

@@ -13,7 +13,6 @@ from holdfast.models.policy import Policy
 from holdfast.models.sharding import shard, whole_state
 from holdfast.parallel.processes import PROCESSES
 from holdfast.randomness import derive_seed, generator
-from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.probes import data_prober, while_imitating
@@ -32,9 +31,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
     if config.sft.epochs and task.demonstrations:
         with PROCESSES.joint("imitator"):
             policy = imitator(ingredients)
-        prober = data_prober(
-            config, run, codec, tracker, "sft", policy.context, ingredients.imported, task.demonstrations
-        )
+        prober = data_prober(ingredients, run, tracker, "sft", policy.context)
         loss = fine_tune(
             policy,
             codec,
@@ -43,7 +40,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
             config.policy.micro_batch_tokens,
             generator(config.run.seed, "sft"),
             progress,
-            while_imitating(prober, policy, config, codec, sampling_of(config), len(task.demonstrations)),
+            while_imitating(prober, policy, config, codec, len(task.demonstrations)),
         )
         take_in(ingredients, policy)
         PROCESSES.models.clear()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -27,12 +27,11 @@ from holdfast.preferences.labeller import Labeller
 from holdfast.report.page import write_report
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.standalone import build_ensemble
-from holdfast.run.build import assemble
+from holdfast.run.build import ONLINE, RunKind
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.export import export_policy
 from holdfast.run.follower import agreed, follow, join_processes
-from holdfast.run.inputs import Ingredients, check_server, gather
-from holdfast.run.notes import notes
+from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Observer
 from holdfast.track.memory import peak_memory
 from holdfast.track.progress import Progress, Silent
@@ -41,29 +40,6 @@ from holdfast.worlds.registry import load_task, load_world
 
 # Who watches a run of a world, once its directory is there.
 Observe = Callable[[World, Ingredients, RunDirectory], Sequence[Observer]]
-
-
-class Assembled(Protocol):
-    """Work that is ready to go, with its open files."""
-
-    @property
-    def loop(self) -> Any: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class RunKind:
-    """What kind of work a run directory holds. `name` is what its manifest says; the online loop has no such word."""
-
-    name: str = ""
-    assemble: Callable[..., Assembled] = assemble
-    check: Callable[[Ingredients], None] = check_server
-    notes: Callable[[Ingredients], list[str]] = notes
-    needs_ensemble: bool = True
-
-
-ONLINE = RunKind()
 
 
 @dataclass(frozen=True)
@@ -274,7 +250,7 @@ class Run:
         """Train round by round. Leaving the loop early is safe: the run is resumed from its last commit."""
         if self._stage.name:
             raise HoldfastError(f"A run of `holdfast {self._stage.name}` has no rounds of its own; use train().")
-        with self._at_work(progress or Silent(), stop_requested) as loop:
+        with self.loop(progress, stop_requested) as loop:
             if loop is None:
                 return
             number = loop.position.round
@@ -284,21 +260,19 @@ class Run:
 
     def train(self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never) -> bool:
         """Train to the end; False where the guard has stopped the run at its last good policy, and asks."""
-        with self._at_work(progress or Silent(), stop_requested) as loop:
+        with self.loop(progress, stop_requested) as loop:
             if loop is None:
                 return True
             loop.run()
             return not getattr(loop, "stopped", False)
 
-    def loop(
-        self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never
-    ) -> AbstractContextManager[Any]:
-        """The assembled loop, to drive by hand; its files are open within the `with`. See `examples/by_hand.py`."""
-        return self._at_work(progress or Silent(), stop_requested)
-
     @contextmanager
-    def _at_work(self, progress: Progress, stop_requested: Callable[[], bool]) -> Iterator[Any]:
-        """The assembled loop; None in a process that has only helped, once that is over."""
+    def loop(self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never) -> Iterator[Any]:
+        """The assembled loop, to drive by hand; its files are open within the `with`. See `examples/by_hand.py`.
+
+        None in a process that has only helped, once that is over.
+        """
+        progress = progress or Silent()
         self.prepare()
         if self._prepared is None:
             assert self._follows is not None
@@ -308,23 +282,21 @@ class Run:
         run, ensemble, (world, ingredients) = self.directory, self.directory.manifest().get("ensemble"), self._prepared
         PROCESSES.run = str(run.path)
         with leading(), RunLock(run.path):
-            begun, worked, assembly = time.monotonic(), False, None
+            begun, worked = time.monotonic(), False
             try:
                 for note in [*ingredients.task.notes, *self._stage.notes(ingredients)]:
                     progress.say(f"note: {note}")
                 observers = self._observe(world, ingredients, run)
                 options = {"ensemble_from": Path(ensemble)} if ensemble else {}
                 assemble = self._stage.assemble
-                assembly = assemble(ingredients, run, progress, observers, stop_requested, **options)
-                worked = True
-                yield assembly.loop
+                with assemble(ingredients, run, progress, observers, stop_requested, **options) as loop:
+                    worked = True
+                    yield loop
             except Interrupted:
                 worked = True
                 raise Interrupted(f"`holdfast resume {run.path}` goes on from here.") from None
             finally:
                 self._prepared = None  # what was gathered has moved; a second sitting begins from the files
-                if assembly is not None:
-                    assembly.close()
                 if worked:
                     run.record_effort(time.monotonic() - begun, most_memory())
             PROCESSES.end()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint.files import JSON
@@ -30,7 +30,7 @@ from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.replay import holdout_place
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.run.answers import Answers, sampling_of
-from holdfast.run.build import start_afresh
+from holdfast.run.build import RunKind, start_afresh
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.journal import Position
@@ -39,7 +39,6 @@ from holdfast.run.notes import dpo_notes
 from holdfast.run.observer import Audience, Observer
 from holdfast.run.probes import probe_set, prober_of
 from holdfast.run.reference import imitator, take_in
-from holdfast.run.run import RunKind
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import open_sinks
@@ -51,18 +50,6 @@ from holdfast.train.sft import imitate
 BOTH_LR = 3e-3
 STAGE = "dpo"
 KEPT = "reference-logprobs"
-
-
-@dataclass
-class DPOAssembly:
-    """A run directory with its open files; `close` when done."""
-
-    run: RunDirectory
-    loop: OfflineDPO
-    resources: ExitStack
-
-    def close(self) -> None:
-        self.resources.close()
 
 
 def check_ingredients(ingredients: Ingredients) -> None:
@@ -85,19 +72,18 @@ def check_ingredients(ingredients: Ingredients) -> None:
         )
 
 
+@contextmanager
 def assemble_dpo(
     ingredients: Ingredients,
     run: RunDirectory,
     progress: Progress,
     observers: Sequence[Observer] = (),
     stop_requested: Callable[[], bool] = lambda: False,
-) -> DPOAssembly:
+) -> Iterator[OfflineDPO]:
     """Prepare what is missing and build the run, restored to its newest checkpoint."""
     config, codec = ingredients.config, ingredients.codec
-    with ExitStack() as stack:
-        tracker = Tracker(run.path, open_sinks(config.track.sinks, run.path, run.name))
-        stack.callback(tracker.close)
-        store = stack.enter_context(PreferenceStore.open(run.database_url(config)))
+    sinks = open_sinks(config.track.sinks, run.path, run.name)
+    with closing(Tracker(run.path, sinks)) as tracker, PreferenceStore.open(run.database_url(config)) as store:
         checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
         resuming = not checkpoints.is_empty()
         if not resuming:
@@ -130,7 +116,7 @@ def assemble_dpo(
             for sentence in loaded.skipped:
                 dpo.event("checkpoint_skipped", reason=sentence)
             dpo.event("resumed", checkpoint=loaded.name)
-        return DPOAssembly(run, dpo, stack.pop_all())
+        yield dpo
 
 
 def labels_of(

@@ -97,7 +97,7 @@ class OfflineDPO:
     def begin(self) -> None:
         """Everything once before the first update."""
         if self.prober is not None:
-            own = own_answers(self.config, self.answers.codec, self.answers.sampling, self.prober.stage)
+            own = own_answers(self.config, self.answers.codec, self.prober.stage)
             self.prober.begin(self.policy, own)
         self.tracker.metrics(0, 0, self.measure(0))
         self.commit("round-0000")

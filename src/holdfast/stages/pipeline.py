@@ -22,9 +22,9 @@ from holdfast.errors import HoldfastError
 from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
 from holdfast.people.team import TeamLabeller
-from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Label, PreferencePair, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
-from holdfast.probes.probe_set import TextPair, build_set, demonstration_pairs, labelled_pairs
+from holdfast.probes.probe_set import build_set, demonstration_pairs, labelled_pairs
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Observer
@@ -226,7 +226,7 @@ class Pipeline:
             context = Policy(ingredients.lm, fast=False).context
             build_set(pairs, ingredients.codec, config.run.seed, config.probes.prompts, context).save(path)
 
-    def compared(self, pairs: Sequence[TextPair]) -> list[TextPair]:
+    def compared(self, pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
         if self.task.labeller is None:
             return list(pairs)
         written = Provenance("demonstration", 0, 0)

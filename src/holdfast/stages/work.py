@@ -12,7 +12,6 @@ from typing import Any
 from holdfast.checkpoint.files import read_json, write_json_atomic
 from holdfast.models.lora import merged
 from holdfast.preferences.pair import pairs_of
-from holdfast.probes.probe_set import ProbeSet
 from holdfast.reward.replay import holdout_place
 from holdfast.reward.standalone import load_ensemble
 from holdfast.reward.training import labels_for
@@ -21,7 +20,7 @@ from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.observer import Observer
-from holdfast.run.probes import SET_FILE, own_answers, prober_of
+from holdfast.run.probes import own_answers, probe_set, prober_of
 from holdfast.run.reference import imitator, prepare_reference, take_in
 from holdfast.stages.distillation import EPOCHS, distil
 from holdfast.stages.dpo_run import assemble_dpo
@@ -85,9 +84,9 @@ def work_reward(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """The first version of an ensemble, from every label there is and fresh ones."""
-    with closing(assemble(ingredients, place.run, progress, (), stop)) as assembly:
-        accuracy = assembly.loop.refresher.holdout_accuracy()
-        ensemble, store = assembly.loop.learner.reward.ensemble, assembly.loop.collector.store
+    with assemble(ingredients, place.run, progress, (), stop) as loop:
+        accuracy = loop.refresher.holdout_accuracy()
+        ensemble, store = loop.learner.reward.ensemble, loop.collector.store
         known = store.labelled(watermark=ensemble.watermark)
     config = ingredients.config.reward
     pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])
@@ -103,10 +102,10 @@ def work_ppo(
     """Rounds of the online loop under the guard."""
     ensemble = place.ensemble if place.ensemble is not None and place.ensemble.is_dir() else None
     config = ingredients.config
-    with closing(assemble(ingredients, place.run, progress, observers, stop, ensemble)) as assembly:
-        assembly.loop.run()
-        note = "stopped by the guard at its last good policy" if assembly.loop.stopped else ""
-        lm = merged(assembly.loop.learner.policy.lm)
+    with assemble(ingredients, place.run, progress, observers, stop, ensemble) as loop:
+        loop.run()
+        note = "stopped by the guard at its last good policy" if loop.stopped else ""
+        lm = merged(loop.learner.policy.lm)
     tokens = rollout_tokens(place.run.path, config.ppo.batch * config.ppo.samples_per_prompt)
     return Done(lm, tokens, config.ppo.epochs * tokens, note)
 
@@ -115,9 +114,9 @@ def work_dpo(
     ingredients: Ingredients, place: Place, progress: Progress, observers: Sequence[Observer], stop: Stop
 ) -> Done:
     """DPO on the store's labels: all, or the newest."""
-    with closing(assemble_dpo(ingredients, place.run, progress, observers, stop)) as assembly:
-        assembly.loop.run()
-        pairs, lm = assembly.loop.pairs, merged(assembly.loop.learner.policy.lm)
+    with assemble_dpo(ingredients, place.run, progress, observers, stop) as dpo:
+        dpo.run()
+        pairs, lm = dpo.pairs, merged(dpo.policy.lm)
     tokens = sum(len(p.chosen) + len(p.rejected) for p in pairs)
     return Done(lm, 0, ingredients.config.dpo.epochs * tokens, f"{len(pairs):,} pairs")
 
@@ -133,11 +132,10 @@ def work_distil(
     with closing(Tracker(place.run.path)) as tracker:
         chooser = BestOfN(policy, ensemble, codec, sampling_of(config), config.reward.aggregation)
         tracker.restore({**tracker.state(), "probes": 0})
-        file = place.run.path / SET_FILE
-        probes = ProbeSet.load(file) if config.probes.every and file.is_file() else None
+        probes = probe_set(config, place.run, codec, policy.context, ())
         prober = prober_of(config, place.run, codec, tracker, "distil", probes)
         if prober is not None:
-            prober.begin(policy, own_answers(config, codec, sampling_of(config), "distil"))
+            prober.begin(policy, own_answers(config, codec, "distil"))
 
         def after_update(update: int) -> None:
             if prober is not None and prober.due(update):

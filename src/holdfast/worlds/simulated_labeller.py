@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 
 from holdfast.models.prompt import Prompt, plain_text
 from holdfast.preferences.comparison import Choice, Comparison, Label, Response
+from holdfast.randomness import place_of
 from holdfast.worlds.protocol import LabellerSettings
 
 AnswerValue = Callable[[Prompt, str, bool], float]
-
-
-def uniform(*parts: object) -> float:
-    """A number in [0, 1) that depends only on `parts`, so a comparison asked again gets the same answer."""
-    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 class SimulatedLabeller:
@@ -37,8 +31,9 @@ class SimulatedLabeller:
     def _choose(self, comparison: Comparison) -> Choice:
         s = self._settings
         gap = self._utility(comparison.prompt, comparison.a) - self._utility(comparison.prompt, comparison.b)
-        prefers_a = uniform(s.seed, comparison.id, "choice") < win_probability(gap, s.temperature)
-        flipped = uniform(s.seed, comparison.id, "flip") < s.noise
+        # By hash, so that a comparison asked again gets the same answer.
+        prefers_a = place_of(f"{s.seed}\x1f{comparison.id}\x1fchoice") < win_probability(gap, s.temperature)
+        flipped = place_of(f"{s.seed}\x1f{comparison.id}\x1fflip") < s.noise
         return Choice.A if prefers_a != flipped else Choice.B
 
     def _utility(self, prompt: Prompt, response: Response) -> float:
