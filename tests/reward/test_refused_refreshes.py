@@ -200,7 +200,7 @@ def test_labels_that_turn_round_are_refused_and_more_of_the_same_are_not(
     refreshing = refreshing_of(store, tmp_path, holdout=0.2)
     refreshing.ensemble = toy_ensemble(3)
     refreshing.reward = toy_config(holdout=0.2, epochs=3, lr=1e-2)
-    refreshing.config = RefreshConfig(old_per_new=1.0, comparisons=0, lr=1e-2)
+    refreshing.config = RefreshConfig(old_per_new=1.0, comparisons=0, lr=1e-2, warmup_steps=2)
     _add_toys(store, 240, 0, honest=True)
     refreshing.first_version(Streams(0))
     assert (refreshing.holdout_accuracy() or 0.0) > 0.9

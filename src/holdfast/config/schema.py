@@ -159,6 +159,7 @@ class RefreshConfig(Section):
     freeze: tuple[Span, ...] = setting((), "spans of rounds [from, to] in which nothing is refreshed")
     comparisons: int = setting(500, "what it trains on: all new comparisons, and older ones up to this many", ge=0)
     lr: float = setting(5e-4, "peak learning rate of a refresh", gt=0)
+    warmup_steps: int = setting(5, "updates until the peak", ge=0)
     old_per_new: float = setting(0.5, "older ones for each new one at the least, over all policy generations", ge=0)
 
 

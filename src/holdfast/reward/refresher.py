@@ -33,10 +33,8 @@ from holdfast.track.progress import Progress, Silent
 # longer to measure because the run is long.
 MOST_HELD_OUT = 4000
 
-# Passes over what a refresh learns from, and updates until its peak learning rate. More passes would fit the new labels
-# at the cost of the old.
+# Passes over what a refresh learns from. More would fit the new labels at the cost of the old.
 EPOCHS = 1
-WARMUP_STEPS = 5
 
 # Earlier labels on which a candidate is compared with the version in use, evenly over the rounds: a loss of 3 points is
 # then two standard errors.
@@ -161,7 +159,7 @@ class Refresher:
         in_use, watermark = self.ensemble.version, self.ensemble.watermark
         questions = self._questions(material) if self.gate.use else []
         old = log_odds(self.ensemble, questions)
-        settings = FitSettings(EPOCHS, self.config.lr, WARMUP_STEPS)
+        settings = FitSettings(EPOCHS, self.config.lr, self.config.warmup_steps)
         fit = self._train(material, settings, streams["refresh"], Silent(), round)
         evidence = opinions(questions, old, log_odds(self.ensemble, [q for q in questions if q.unseen]))
         decision = decision_on(evidence, self.repeats(round)) if self.gate.use else Decision(True, "the gate is off")
