@@ -30,7 +30,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[list[Pair]]:
             for member in ensemble.members:
                 member.head.weight.mul_(2.0)
                 member.head.bias.add_(3.0)
-        return Fit(0.5, 0.75, 1)
+        return Fit(0.5, 0.75)
 
     monkeypatch.setattr(module, "fit_ensemble", fit)
     return fits

@@ -90,7 +90,6 @@ class LabellerQuality:
 
     name: str
     answers: int
-    ties: int
     seconds: float | None
     measures: tuple[QualityMeasure, ...]
 
@@ -196,7 +195,6 @@ class _Team:
         return LabellerQuality(
             name=name,
             answers=len(answers),
-            ties=sum(one.choice == "tie" for one in answers),
             seconds=median(times) if times else None,
             measures=measures,
         )

@@ -48,15 +48,14 @@ class Check:
 class AccuracyChange:
     """What accuracy a candidate lost (below 0: gained) on the same labels, and how sure that is.
 
-    `worse` and `better` are the one-sided p-values of McNemar's exact test: the pairs on which the two differ are a
-    coin toss where neither is better.
+    `worse` is the one-sided p-value of McNemar's exact test: the pairs on which the two differ are a coin toss where
+    neither is better.
     """
 
     pairs: int
     loss: float
     error: float
     worse: float
-    better: float
 
 
 def accuracy_change(opinions: Sequence[Stance]) -> AccuracyChange:
@@ -72,7 +71,6 @@ def accuracy_change(opinions: Sequence[Stance]) -> AccuracyChange:
         loss=(lost - won) / n,
         error=error,
         worse=binomial_tail(lost, lost + won, 0.5),
-        better=binomial_tail(won, lost + won, 0.5),
     )
 
 

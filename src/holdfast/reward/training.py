@@ -35,7 +35,6 @@ class Fit:
 
     loss: float
     accuracy: float
-    updates: int
 
 
 @dataclass(frozen=True)
@@ -95,23 +94,19 @@ def fit_with(
         # As many as there are cores side by side; those left over one by one, with their batches shared out instead.
         even = len(jobs) - len(jobs) % CORES.free
         fits = [*CORES.share(jobs[:even]), *(job() for job in jobs[even:])]
-    return Fit(
-        loss=sum(f.loss for f in fits) / len(fits),
-        accuracy=sum(f.accuracy for f in fits) / len(fits),
-        updates=updates[0],
-    )
+    return Fit(sum(f.loss for f in fits) / len(fits), sum(f.accuracy for f in fits) / len(fits))
 
 
 def _dealt(models: Sequence[RewardModel], jobs: Sequence[Callable[[], Fit]]) -> list[Fit]:
     """Each process fits its share of the members alone; then every member goes from its process to the others."""
     mine = PROCESSES.part(range(len(models)))
-    outcomes = torch.zeros(len(models), 3, dtype=torch.float64)
+    outcomes = torch.zeros(len(models), 2, dtype=torch.float64)
     failed = torch.zeros(1)
     error: HoldfastError | None = None
     with PROCESSES.apart():
         try:
             for k, fit in zip(mine, CORES.share([jobs[k] for k in mine]), strict=True):
-                outcomes[k] = torch.tensor([fit.loss, fit.accuracy, fit.updates], dtype=torch.float64)
+                outcomes[k] = torch.tensor([fit.loss, fit.accuracy], dtype=torch.float64)
         except HoldfastError as met:
             error, failed[0] = met, 1.0
     PROCESSES.add(outcomes, failed)
@@ -124,7 +119,7 @@ def _dealt(models: Sequence[RewardModel], jobs: Sequence[Callable[[], Fit]]) -> 
                 copy = tensor.detach().clone()
                 PROCESSES.spread(copy, k % PROCESSES.world)
                 tensor.copy_(copy)
-    return [Fit(loss, accuracy, int(updates)) for loss, accuracy, updates in outcomes.tolist()]
+    return [Fit(loss, accuracy) for loss, accuracy in outcomes.tolist()]
 
 
 def labels_for(k: int, members: int, pairs: Sequence[Pair]) -> Sequence[Pair]:
@@ -176,7 +171,7 @@ def _fit_member(
             accuracies.append(accuracy)
             update += 1
             progress.advance(loss=loss, accuracy=accuracy)
-    return Fit(sum(losses) / len(losses), sum(accuracies) / len(accuracies), update)
+    return Fit(sum(losses) / len(losses), sum(accuracies) / len(accuracies))
 
 
 def _accumulate(

@@ -210,11 +210,6 @@ class Run:
         """Where the run is."""
         return self.directory.path
 
-    @property
-    def leads(self) -> bool:
-        """Whether this process does the run's own work; others, started beside it, only help."""
-        return self._follows is None
-
     def prepare(self) -> Ingredients | None:
         """Load model and data, and check them; `rounds` and `train` do so by themselves. None where one only helps."""
         if self._follows is not None or self._prepared is not None:

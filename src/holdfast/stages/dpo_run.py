@@ -45,6 +45,7 @@ from holdfast.track.sinks import open_sinks
 from holdfast.track.tracker import Tracker
 from holdfast.train.dpo import AnswerPair
 from holdfast.train.sft import imitate
+from holdfast.worlds.protocol import Task
 
 # Peak learning rate of dpo.sft_both: a little below SFT's own, since the policy has been through that.
 BOTH_LR = 3e-3
@@ -55,11 +56,7 @@ KEPT = "reference-logprobs"
 def check_ingredients(ingredients: Ingredients) -> None:
     """Refuse what DPO cannot work with, before anything is written."""
     config, task, imported = ingredients.config, ingredients.task, len(ingredients.imported)
-    if isinstance(task.labeller, TeamLabeller):  # nothing serves a queue of this run
-        raise HoldfastError(
-            f"`holdfast dpo` cannot ask {task.labeller.name} yet: have them label in `holdfast run`, "
-            "or give labels of theirs with --preferences and leave world.labeller out."
-        )
+    refuse_people("`holdfast dpo`", task)
     if task.labeller is None and imported < 2:
         raise HoldfastError(
             f"DPO needs at least 2 labelled comparisons, and there are only {imported}: "
@@ -69,6 +66,15 @@ def check_ingredients(ingredients: Ingredients) -> None:
     if imported + (fresh if task.labeller else 0) < 2:
         raise HoldfastError(
             "DPO needs at least 2 labelled comparisons: raise reward.initial_comparisons or dpo.comparisons."
+        )
+
+
+def refuse_people(what: str, task: Task) -> None:
+    """People answer a queue, and nothing serves one for what is not `holdfast run`."""
+    if isinstance(task.labeller, TeamLabeller):
+        raise HoldfastError(
+            f"{what} cannot ask {task.labeller.name} yet: have them label in `holdfast run`, "
+            "or give labels of theirs with --preferences and leave world.labeller out."
         )
 
 

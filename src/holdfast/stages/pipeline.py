@@ -21,7 +21,6 @@ from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
-from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Label, PreferencePair, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import build_set, demonstration_pairs, labelled_pairs
@@ -30,6 +29,7 @@ from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Observer
 from holdfast.run.origin import load_policy
 from holdfast.run.probes import SET_FILE
+from holdfast.stages.dpo_run import refuse_people
 from holdfast.stages.measurement import Spent, Truth, ask_people, labels_between, measure_policy
 from holdfast.stages.plan import Stage, plan_stages
 from holdfast.stages.work import WORK, Place
@@ -253,11 +253,7 @@ class Pipeline:
 
 def check_pipeline(config: Config, task: Task) -> None:
     """Refuse what cannot work before anything is written."""
-    if isinstance(task.labeller, TeamLabeller):  # the stages would have queues of their own, which nothing serves
-        raise HoldfastError(
-            f"A pipeline cannot ask {task.labeller.name} yet: have them label in `holdfast run`, "
-            "or give labels of theirs with --preferences and leave world.labeller out."
-        )
+    refuse_people("A pipeline", task)
     stages = plan_stages(config.pipeline.stages)
     first = stages[0]
     if first.kind != "sft" and not config.policy.path and not first.start and task.policy_directory is None:
