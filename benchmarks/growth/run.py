@@ -29,8 +29,8 @@ from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
 from holdfast.run.loop import OnlineLoop
 from holdfast.run.observer import Answer
+from holdfast.track.metrics import REGISTRY
 from holdfast.track.progress import Silent
-from holdfast.track.registry import REGISTRY
 from holdfast.worlds.registry import load_task, load_world
 
 STEPS_PER_ROUND = 10

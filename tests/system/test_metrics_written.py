@@ -6,7 +6,7 @@ from pathlib import Path
 
 import small_run
 from holdfast.cli.main import main
-from holdfast.track.registry import REGISTRY, SIGNALS
+from holdfast.track.metrics import REGISTRY, SIGNALS
 from vllm_stand_in import StandIn, policy_in, serving
 
 

@@ -16,7 +16,7 @@ from holdfast.guard.signals import SIGNALS
 from holdfast.people.queue import LabelQueue
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
-from holdfast.track.registry import REGISTRY
+from holdfast.track.metrics import REGISTRY
 from holdfast.web.security import cookie_name
 from lone_events import fields_of
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.events import event_kind
-from holdfast.track.registry import metric
+from holdfast.track.metrics import metric
 from holdfast.track.sinks import JsonlFile, Sink
 
 PROBES_FILE = "probes.jsonl"

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from holdfast.web.pages import page
+from holdfast.web.renderer import page
 from holdfast.web.security import Anyone
 
 router = APIRouter(include_in_schema=False)

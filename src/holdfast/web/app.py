@@ -16,7 +16,7 @@ from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.people.queue import Conflict
 from holdfast.web import api, api_page, dashboard, labelling, login, owners, runs, samples
-from holdfast.web.pages import asset_response, refusal, wants_json
+from holdfast.web.renderer import asset_response, refusal, wants_json
 from holdfast.web.security import HEADERS, LARGEST_BODY, SAFE, Refused, check_host
 from holdfast.web.site import Site
 

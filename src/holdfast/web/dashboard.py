@@ -16,7 +16,7 @@ from holdfast.report import rounds, words
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.panels import panels
 from holdfast.reward.ensemble import VersionStore
-from holdfast.web.pages import page, render
+from holdfast.web.renderer import page, render
 from holdfast.web.security import TheSite, Watching
 from holdfast.web.site import Site
 

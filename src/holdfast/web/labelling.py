@@ -19,7 +19,7 @@ from holdfast.people.batches import LabelBatch
 from holdfast.people.queue import Lease, Said, Submitted
 from holdfast.text import visible
 from holdfast.web.differences import Piece, differences
-from holdfast.web.pages import page, render
+from holdfast.web.renderer import page, render
 from holdfast.web.security import Labelling, LabellingForm, Refused, TheSite, Visitor
 from holdfast.web.site import Site
 

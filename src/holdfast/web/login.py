@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from holdfast.errors import HoldfastError
 from holdfast.people.accounts import SESSION_SECONDS, Account
-from holdfast.web.pages import page
+from holdfast.web.renderer import page
 from holdfast.web.security import AnyoneForm, Refused, TheSite, check_origin, cookie_of, scheme_of, visitor_of
 from holdfast.web.site import Site
 

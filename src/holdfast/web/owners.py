@@ -16,7 +16,7 @@ from holdfast.people.remarks import read_remarks
 from holdfast.people.requests import ACTIONS, OwnerAction, checked
 from holdfast.preferences.comparison import Comparison
 from holdfast.text import clip
-from holdfast.web.pages import page
+from holdfast.web.renderer import page
 from holdfast.web.security import Owning, OwningForm, TheSite, Watching, scheme_of
 
 router = APIRouter(include_in_schema=False)

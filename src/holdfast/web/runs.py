@@ -17,7 +17,7 @@ from holdfast.report.guard_panels import one_half, people_line, window
 from holdfast.report.panels import MAIN, MORE, MetricPanel
 from holdfast.report.undone import undone
 from holdfast.text import format_value, percent
-from holdfast.web.pages import page
+from holdfast.web.renderer import page
 from holdfast.web.security import TheSite, Watching
 
 router = APIRouter(include_in_schema=False)

@@ -16,7 +16,7 @@ from holdfast.preferences.comparison import LabelledComparison, Purpose
 from holdfast.report.data import RunData, SampleRow
 from holdfast.report.undone import undone
 from holdfast.text import clip
-from holdfast.web.pages import page
+from holdfast.web.renderer import page
 from holdfast.web.security import TheSite, Watching
 
 router = APIRouter(include_in_schema=False)

@@ -120,7 +120,7 @@ def metric(name: str) -> Metric:
     if name.startswith(SIGNALS):
         return Metric(name, "what the guard's signal of that name read in the step", "the signal's own", "neither")
     near = difflib.get_close_matches(name, REGISTRY, n=1)
-    hint = f"did you mean {near[0]}?" if near else "add it to holdfast/track/registry.py."
+    hint = f"did you mean {near[0]}?" if near else "add it to holdfast/track/metrics.py."
     raise HoldfastError(f"There is no metric {name!r} in the registry; {hint}")
 
 
@@ -129,7 +129,7 @@ def metrics_markdown() -> str:
     lines = [
         "# Metrics",
         "",
-        "Every number that a run writes to `metrics.jsonl`, generated from `holdfast.track.registry`.",
+        "Every number that a run writes to `metrics.jsonl`, generated from `holdfast.track.metrics`.",
         "",
         "In the formulas `pi` is the policy that sampled the step's answers, `ref` the reference, and",
         "`rho = pi_new / pi` the ratio during the step's updates. Sums over tokens are over response tokens.",

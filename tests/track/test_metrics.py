@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.track.registry import REGISTRY, metric, metrics_markdown
+from holdfast.track.metrics import REGISTRY, metric, metrics_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
