@@ -25,7 +25,7 @@ def test_a_known_name_is_found_and_an_unknown_one_refused_with_a_hint() -> None:
     assert metric("objective/kl").unit == "nats per answer"
     with pytest.raises(HoldfastError, match=r"objective/kll.*did you mean objective/kl\?"):
         metric("objective/kll")
-    with pytest.raises(HoldfastError, match=r"add it to holdfast/track/registry\.py"):
+    with pytest.raises(HoldfastError, match=r"add it to holdfast/track/metrics\.py"):
         metric("zzz")
 
 
