@@ -197,6 +197,11 @@ def test_efficacy() -> None:
     assert result["arms"]["s"]["bare"]["curve"] == {"steps": [0, 2, 4], "gold": pytest.approx([0.0, 0.6, 0.15])}
     assert result["costs"]["bare"]["labels"] == 120
     assert "in 50% of 2 pairs" in EFFICACY.recommend(result)
+    # Arms that are there and were measured, in their order.
+    result["arms"]["s"]["tuned"]["curve"] = {"steps": [], "gold": []}
+    (chart,) = EFFICACY.figure(result)
+    assert [line.name for line in chart.series] == ["bare", "guarded"]
+    assert chart.title == "s: +0.55 (bare +0.15)"
 
 
 def test_detection() -> None:
