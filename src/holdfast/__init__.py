@@ -34,8 +34,6 @@ _HOMES = {
     "StepView": "holdfast.guard.view",
     "SequentialTest": "holdfast.guard.sequential",
     "Auditor": "holdfast.guard.auditor",
-    "Review": "holdfast.guard.review",
-    "Host": "holdfast.guard.host",
     # the reward
     "RewardEnsemble": "holdfast.reward.standalone",
     "aggregate": "holdfast.reward.aggregate",

@@ -21,8 +21,6 @@ from holdfast.control.ledger import KLLedger as KLLedger
 from holdfast.errors import HoldfastError as HoldfastError
 from holdfast.guard.auditor import Auditor as Auditor
 from holdfast.guard.guard import Guard as Guard
-from holdfast.guard.host import Host as Host
-from holdfast.guard.review import Review as Review
 from holdfast.guard.sequential import SequentialTest as SequentialTest
 from holdfast.guard.view import StepView as StepView
 from holdfast.models.prompt import Message as Message

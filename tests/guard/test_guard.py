@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import guard_views
 import pytest
@@ -10,6 +11,7 @@ import torch
 from guard_views import drawn_view
 
 from holdfast.config.schema import GuardConfig
+from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair
 from holdfast.guard.guard import Guard
@@ -190,3 +192,21 @@ def test_readings_that_are_not_numbers_are_left_out() -> None:
     assert "signal/entropy" not in readings
     assert "signal/ppo_ratio" not in readings
     assert readings["signal/length"] == 3.0
+
+
+def test_a_guard_that_does_not_know_what_is_usual_says_so() -> None:
+    guard = Guard(GuardConfig(), rounds=3)
+    with pytest.raises(HoldfastError, match=r"call begin\(\) with the reference's answers"):
+        guard.see(guard_views.view([[1, 2]]))
+    with pytest.raises(HoldfastError, match="1 batches of the reference's answers; it needs at least 2"):
+        guard.begin([guard_views.view([[1, 2]])])
+    with pytest.raises(HoldfastError, match="0 rounds; plan at least 1"):
+        Guard(GuardConfig(), rounds=0)
+
+
+def test_a_batch_of_ones_own_is_the_policys_and_those_to_begin_with_are_the_references() -> None:
+    guard = Guard(GuardConfig(), rounds=3)
+    batch = replace(guard_views.view([[1, 2, 3], [2, 3]]), learned={})
+    guard.begin([batch, batch])
+    assert "signal/kl_per_token" not in guard.usual()
+    assert "signal/kl_per_token" in guard.see(batch)

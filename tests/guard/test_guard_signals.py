@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import guard_views
@@ -149,7 +150,7 @@ def test_distance_and_certainty() -> None:
 
 
 def test_the_reference_has_no_distance_to_itself() -> None:
-    batch = view([[1, 2, 3]], learned={})
+    batch = replace(view([[1, 2, 3]]), of_reference=True)
     assert read("kl_per_answer", batch) is None
     assert read("kl_per_token", batch) is None
     assert read("entropy", batch) is not None

@@ -14,7 +14,7 @@ class RunConfig(Section):
     seed: int = setting(0, "every random draw of the run follows from this number", ge=0)
     rounds: int = setting(8, "rounds of collect, label, refresh, optimise", ge=1)
     steps_per_round: int = setting(6, "PPO steps in a round", ge=1)
-    average: int = setting(4, "the run ends with the mean of so many last policies, at most of half its rounds", ge=1)
+    average: int = setting(4, "last policies whose mean the run ends with; at most half its rounds", ge=1)
     optimiser: Literal["ppo", "dpo"] = setting(
         "ppo", "what moves the policy: PPO, or DPO on fresh pairs of its own answers that the ensemble judges"
     )
@@ -248,7 +248,7 @@ class JudgeConfig(Section):
     model: str = setting("", "name of the model there")
     instructions: str = setting("", "what makes an answer better, in your words; empty: helpful, correct, concise")
     share: float = setting(
-        0.5, "people+judge: share of the training comparisons that the judge answers in people's stead", ge=0, le=1
+        0.5, "people+judge: share of the training comparisons that the judge answers instead of people", ge=0, le=1
     )
     both_orders: bool = setting(True, "ask with the sides exchanged as well; where the two answers differ it is a tie")
     parallel: int = setting(4, "questions under way at once", ge=1)

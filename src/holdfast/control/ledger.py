@@ -31,7 +31,7 @@ class LedgerEntry:
 
 
 class KLLedger:
-    """An append-only list of steps, with exact sums that are carried along and not made again at every step.
+    """An append-only list of steps and the KL of each, with exact sums.
 
     A rollback does not erase: `return_to` marks the steps that the policy no longer stands on as undone. They were
     spent, and count in `spent`, but not in `position`, in a round's total or in `since`. So a rollback calls

@@ -99,7 +99,7 @@ TextClaims = Callable[[Sequence[Prompt], Sequence[str], Sequence[str]], Sequence
 
 
 class Auditor:
-    """Has somebody compare the answers of any two, blind: which of them is preferred, and how sure is that?
+    """A blind comparison of any two who answer prompts: which is preferred, and how sure is that?
 
     `labeller` is a function of (prompt, a, b) that says "a", "b" or "tie", or anything that labels comparisons.
     `claims` says beforehand how often the first will be preferred, such as `RewardEnsemble.claims`.
@@ -113,6 +113,8 @@ class Auditor:
 
         Without claims, what the report says about claims is about one that is always 1/2.
         """
+        if isinstance(prompts, str):
+            raise HoldfastError("The prompts are one text; give a list of prompts.")
         answers = list(ours(prompts)), list(theirs(prompts))
         for sides in answers:
             if len(sides) != len(prompts):

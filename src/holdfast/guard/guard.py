@@ -11,6 +11,7 @@ It holds no models, and its memory goes on through rollbacks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from holdfast.checkpoint.files import JSON
 from holdfast.config.schema import GuardConfig
+from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import AlarmTest, Evidence
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
@@ -29,15 +31,23 @@ from holdfast.guard.suspicion import Suspicion, suspicion_of
 from holdfast.guard.verdict import Verdict, decide
 from holdfast.guard.view import Known, StepView
 
+# Batches without which a spread is no more than a guess.
+LEAST_BATCHES = 2
 NOTHING_KNOWN = Known(torch.zeros(1, dtype=torch.int64), torch.zeros(0, 1))
 
 
 class Guard:
-    """Signals, baselines, audit and sequential test of one run of `rounds` planned rounds."""
+    """Signals, baselines, audit and sequential test of one run of `rounds` planned rounds.
+
+    Of the settings only `false_alarm` counts here; the others are for whoever acts on the verdicts. Signals that
+    compare with what has been labelled read nothing until `know` has been told of it.
+    """
 
     def __init__(
         self, config: GuardConfig, rounds: int, bar: float | None = None, signals: Mapping[str, Signal] = SIGNALS
     ) -> None:
+        if rounds < 1:
+            raise HoldfastError(f"The guard is for {rounds} rounds; plan at least 1.")
         self._config, self._signals = config, signals
         self._baselines = {name: Baseline(signal) for name, signal in signals.items()}
         self._rounds = rounds
@@ -59,9 +69,14 @@ class Guard:
         self._known = Known(counts_V, features_MD)
 
     def begin(self, views: Sequence[StepView]) -> None:
-        """Baselines from batches of the reference's answers."""
+        """Baselines from batches of the reference's answers, each as large as those to come."""
+        if len(views) < LEAST_BATCHES:
+            raise HoldfastError(
+                f"The guard was given {len(views)} batches of the reference's answers; "
+                f"it needs at least {LEAST_BATCHES} to know what is usual."
+            )
         for view in views:
-            for name, value in self._read(view).items():
+            for name, value in self._read(replace(view, of_reference=True)).items():
                 self._baselines[name].add_reference(value)
         self._recent, self.begun = {}, True
 
@@ -72,6 +87,8 @@ class Guard:
 
     def see(self, view: StepView) -> dict[str, float]:
         """Read a step; the readings, by the names of metrics."""
+        if not self.begun:
+            raise HoldfastError("The guard does not know yet what is usual: call begin() with the reference's answers.")
         self._steps += 1
         readings = self._read(view)
         for name, value in readings.items():

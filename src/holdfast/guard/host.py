@@ -41,7 +41,7 @@ class Change:
 
 
 class Host(Protocol[Player]):
-    """Whoever is trained, as far as a review has to do with it.
+    """What a review needs of a trainer: answers of its policies, and the ways in which it can be changed.
 
     A remedy that a host does not have (a trainer without labels of its own cannot label more) returns None, and is
     written down as left out.
@@ -139,4 +139,5 @@ def view_of(
         scores_KB=scored.members_KB,
         features_BD=scored.features_BD,
         learned=learned,
+        of_reference=not learned,
     )

@@ -80,7 +80,7 @@ class Standing:
 
 
 class SequentialTest:
-    """Wins and losses by round, and the evidence in them that wins have become the rarer.
+    """Wins and losses by round, and the evidence in them that there are fewer wins than losses.
 
     `rounds` is how many are planned; more may come. `bar` is the evidence that is an alarm, 1 / `false_alarm` unless
     the plan allows a lower one (`guard/threshold.py`).

@@ -34,11 +34,7 @@ class StepView:
     scores_KB: Tensor
     features_BD: Tensor
     learned: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def of_reference(self) -> bool:
-        """Whether the reference itself gave these answers."""
-        return not self.learned
+    of_reference: bool = False  # whether the reference itself gave these answers
 
     @cached_property
     def tokens_and_rows(self) -> tuple[Tensor, Tensor]:

@@ -213,7 +213,10 @@ class Collector:
         asked = {c.id for c in comparisons}
         for label in labels:
             if not isinstance(label, Label) or label.choice not in tuple(Choice):
-                raise HoldfastError(f"{who} answered {label!r:.60}, which is not a Label with a Choice.")
+                answer = label.choice if isinstance(label, Label) else label
+                raise HoldfastError(
+                    f"{who} answered {answer!r:.60}; use a Label with Choice.A, Choice.B or Choice.TIE."
+                )
             if label.comparison_id not in asked:
                 raise HoldfastError(f"{who} answered a comparison it was not asked about.")
         return labels

@@ -300,11 +300,12 @@ def build_loop(
     host = None
     if models.anchor is not None and review is not None:
         host = LoopHost(learner, models.anchor, review, orders, parts.collector, state, checkpoints, showcase)
-        going_on["review"] = review
+        state.add("review", review)
     requests = RequestStore(parts.collector.store.database, run.key)
     owner = Owner(requests, learner, parts.collector, state, showcase, host)
     # Files come last: nothing is cut from them before everything else has been put back.
-    going_on |= {"owner": owner, "files": journal.tracker}
+    state.add("owner", owner)
+    state.add("files", journal.tracker)
     return OnlineLoop(
         config=config,
         learner=learner,

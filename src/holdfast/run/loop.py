@@ -132,7 +132,7 @@ class OnlineLoop:
     def recover(self, trouble: str) -> None:
         """The policy's steps have come apart: the guard takes it back, or the run ends."""
         if self.host is None or not self.host.review.recover(self.host, trouble):
-            raise HoldfastError(f"{trouble}; lower ppo.lr and resume from the last checkpoint.")
+            raise HoldfastError(f"{trouble}; start a run with a lower ppo.lr.")
         self.position.skipped_in_a_row = 0
 
     def collect(self) -> None:
@@ -222,7 +222,7 @@ class OnlineLoop:
         self.owner.wait_while_paused(self.commit_now, self.stop_requested)
 
     def resume(self, loaded: Loaded, answers: bool = True) -> None:
-        """Go on from a checkpoint; a run that had stopped to ask goes on where whoever resumes it answers so."""
+        """Go on from a checkpoint. A run that the guard had stopped goes on if `answers`: resuming it is the answer."""
         self.state.resume(loaded.snapshot)
         self.audience.rewind(self.position.step)
         if self.learner.prober is not None:

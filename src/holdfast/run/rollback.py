@@ -25,10 +25,14 @@ class RunState:
     """The parts of a run: `taken_back` by a rollback, `going_on` through it."""
 
     taken_back: Mapping[str, Part]
-    going_on: Mapping[str, Part]
+    going_on: dict[str, Part]
     ledger: KLLedger
     checkpoints: CheckpointStore
     versions: VersionStore
+
+    def add(self, name: str, part: Part) -> None:
+        """One more part that goes on; parts that themselves roll back can only be made after this."""
+        self.going_on[name] = part
 
     def capture(self) -> Snapshot:
         """The state of the run at this moment."""

@@ -23,7 +23,7 @@ from holdfast.config import Config
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.review import Outcome, win_rate
 from holdfast.parallel.processes import PROCESSES, world_size
-from holdfast.preferences.labeller import Labeller
+from holdfast.preferences.labeller import Labeller, labeller_of
 from holdfast.report.page import write_report
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.standalone import build_ensemble
@@ -161,13 +161,13 @@ class Run:
                 f"{path} was created in Python with a labeller of its own ({manifest['labeller']}); open it there, "
                 "with labeller=."
             )
-        return cls(directory, known[kind], labeller, observe)
+        return cls(directory, known[kind], None if labeller is None else labeller_of(labeller), observe)
 
     @classmethod
     def _new(
         cls,
         place: Callable[[World], Path],
-        given: Config,
+        settings: Config,
         labeller: Labeller | None,
         ensemble: str | Path | None,
         observe: Observe,
@@ -175,7 +175,8 @@ class Run:
     ) -> Run:
         if stage.name:
             refuse_several(f"A run of `holdfast {stage.name}`")
-        config = join_processes(given)
+        config = join_processes(settings)
+        labeller = None if labeller is None else labeller_of(labeller)
 
         def gathered() -> tuple[World, Ingredients]:
             world = load_world(config)
@@ -196,7 +197,7 @@ class Run:
         with leading():
             path, world, ingredients = agreed(checked)
             facts = facts_of(path, world, ingredients, stage, labeller, None if ensemble is None else Path(ensemble))
-            directory = RunDirectory.create(path, given, facts)
+            directory = RunDirectory.create(path, settings, facts)
         return cls(directory, stage, labeller, observe, prepared=(world, ingredients))
 
     @property
