@@ -89,3 +89,14 @@ def test_an_owner_that_has_not_signed_yet_is_still_respected(tmp_path: Path) -> 
 def test_a_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="check that it exists"), RunLock(tmp_path / "absent"):
         pytest.fail("locked nothing")
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    """Whoever made the directory would have another file emptied."""
+    other, run = tmp_path / "precious", tmp_path / "run"
+    other.write_text("kept")
+    run.mkdir()
+    (run / "run.lock").symlink_to(other)
+    with pytest.raises(HoldfastError, match=r"run\.lock in it is a plain file"), RunLock(run):
+        pass
+    assert other.read_text() == "kept"

@@ -285,3 +285,10 @@ def test_a_closed_store_says_so(sqlite_url):
 def test_a_store_in_memory():
     with filled("sqlite://") as store:
         assert store.counts().labels == 1
+
+
+def test_garbage_in_place_of_the_lock_is_said(tmp_path):
+    (tmp_path / "run.db.lock").write_text("not a database, and long enough to be read as one" * 40)
+    with pytest.raises(HoldfastError, match=r"run\.db\.lock is not the lock of a preference store; remove it"):
+        PreferenceStore.open(f"sqlite:///{tmp_path}/run.db")
+    assert not (tmp_path / "run.db").exists()

@@ -179,8 +179,8 @@ BAD_LABELLERS = {
         "The labeller judge answered a comparison it was not asked about.",
     ),
     "raises": ("raise ConnectionError('the line went dead')", "The labeller judge failed: the line went dead."),
-    "answers in words": ("return ['left' for c in comparisons]", "answered 'left', which is not a Label"),
-    "makes up a choice": ("return [Label(c.id, self.name, 'left') for c in comparisons]", "is not a Label with"),
+    "answers in words": ("return ['left' for c in comparisons]", "answered 'left'; use a Label with Choice.A"),
+    "makes up a choice": ("return [Label(c.id, self.name, 'left') for c in comparisons]", "use a Label with Choice.A"),
     "returns nothing": ("return None", "The labeller judge failed: "),
     "answers nobody": ("return []", "A reward model needs at least 2 labelled comparisons"),
 }

@@ -141,6 +141,14 @@ def test_a_world_that_fails_later(file: Path, greeting: str, sentence: str) -> N
         load_task(config, load_world(config))
 
 
+def test_a_labeller_without_a_name(tmp_path: Path) -> None:
+    code = "class Nameless:\n    def __init__(self, seed): self.name = None\n    def label(self, asked): return []\n"
+    (tmp_path / "nameless.py").write_text(code)
+    config = _config(f"world.labeller={tmp_path}/nameless.py:Nameless")
+    with pytest.raises(HoldfastError, match="it needs a name, which is a text"):
+        load_task(config, load_world(config))
+
+
 def test_a_labeller_that_is_none(file: Path) -> None:
     config = _config(f"world.name={file}:Mine", f"world.labeller={file}:NoJudge")
     with pytest.raises(HoldfastError, match="is not a labeller"):

@@ -25,11 +25,11 @@ class RunLock:
 
     def __enter__(self) -> RunLock:
         try:
-            descriptor = os.open(self.directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(self.directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise HoldfastError(
                 f"The run directory {self.directory} cannot be locked ({error.strerror}); check that "
-                "it exists and that you may write to it."
+                f"it exists, that you may write to it, and that {LOCK_FILE} in it is a plain file."
             ) from error
         try:
             self._acquire(descriptor)

@@ -243,8 +243,12 @@ def _open_lock_file(database: Path, wait_seconds: float) -> sqlite3.Connection:
     """A lock that the operating system frees when its holder dies: SQLite's own, on an empty file."""
     path = database.with_name(database.name + ".lock")
     try:
-        return sqlite3.connect(path, timeout=wait_seconds, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
+        lock = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None, check_same_thread=False)
+        lock.execute("PRAGMA schema_version")  # reads the file, which may be anything
+        return lock
+    except sqlite3.DatabaseError as error:
+        if "not a database" in str(error):
+            raise HoldfastError(f"{path} is not the lock of a preference store; remove it.") from error
         raise HoldfastError(
             f"Cannot open {path} ({error}); the directory of a preference store must be writable."
         ) from error

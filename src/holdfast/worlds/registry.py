@@ -53,8 +53,10 @@ def load_task(config: Config, world: World) -> Task:
         raise HoldfastError(f"The world {config.world.name} failed: {first_line(error)}") from error
     if config.world.labeller:
         labeller = _labeller(config)
-        if not (hasattr(labeller, "name") and callable(getattr(labeller, "label", None))):
-            raise HoldfastError(f"The class {config.world.labeller} is not a labeller: it needs name and label().")
+        if not (isinstance(getattr(labeller, "name", None), str) and callable(getattr(labeller, "label", None))):
+            raise HoldfastError(
+                f"The class {config.world.labeller} is not a labeller: it needs a name, which is a text, and label()."
+            )
         task = replace(task, labeller=labeller)
     _refuse_unused_taste(config, task)
     _check_texts(config.world.name, task)
