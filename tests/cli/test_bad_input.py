@@ -55,7 +55,7 @@ SETTINGS = {
     "unknown database": ("preferences.url=oracle9://host/db", "install its driver"),
     "database in no directory": ("preferences.url=sqlite:///nowhere/run.db", "no place for a database at"),
     "labeller not a file": ("world.labeller=nobody", "world.labeller is 'nobody'"),
-    "labeller not a labeller": ("world.labeller=worlds.py:Bare", "it needs name and label()"),
+    "labeller not a labeller": ("world.labeller=worlds.py:Bare", "it needs a name, which is a text, and label()"),
     "prompts without files": ("data.prompts=prompts.jsonl", 'only read with world.name = "files"'),
 }
 
