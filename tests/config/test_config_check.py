@@ -135,7 +135,7 @@ def test_settings_that_do_not_fit_each_other(overrides: list[str], sentence: str
     ],
 )
 def test_settings_that_do_fit(overrides: list[str]) -> None:
-    load_config(overrides=overrides)
+    assert load_config(overrides=overrides) != Config()
 
 
 def test_k1_as_a_loss_has_no_gradient_on_average() -> None:

@@ -42,8 +42,9 @@ def test_half_precision_weights_are_loaded_as_float32(tmp_path: Path) -> None:
 
 
 def test_tied_weights_are_not_missing_weights(tmp_path: Path) -> None:
-    load_causal_lm(_save(tmp_path / "gpt2", build("gpt2")))
-    load_causal_lm(_save(tmp_path / "tied", build("llama", tie_word_embeddings=True)))
+    for name, model in (("gpt2", build("gpt2")), ("tied", build("llama", tie_word_embeddings=True))):
+        loaded, _ = load_causal_lm(_save(tmp_path / name, model))
+        assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
 
 
 def test_no_directory(tmp_path: Path) -> None:

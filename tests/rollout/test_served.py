@@ -190,7 +190,7 @@ def test_a_server_that_says_no_versions_is_held_to_its_log_probs(url: str, stand
 def test_the_key_is_sent(url: str, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in.key = "secret"
     monkeypatch.setenv("HOLDFAST_VLLM_KEY", "secret")
-    sampler(url, tmp_path).sample(make(), PROMPTS, rng())
+    assert len(sampler(url, tmp_path).sample(make(), PROMPTS, rng()).responses) == len(PROMPTS)
 
 
 def test_the_model_is_the_server_s_own(url: str) -> None:

@@ -79,7 +79,7 @@ class Watch:
         self._last_line = time.monotonic()
         words = WORDS.get(what, what)
         if not self.console.is_terminal:
-            self.console.print(f"{words} ({total} steps)")
+            self.console.print(f"{words} ({total} step{'' if total == 1 else 's'})")
             return
         self._bars = Progress(
             TextColumn("{task.description:<28}"),

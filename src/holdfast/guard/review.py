@@ -27,7 +27,9 @@ from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
 from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder
 from holdfast.guard.plan import AuditPlan
+from holdfast.guard.threshold import planned_bar
 from holdfast.guard.verdict import Verdict, people_say
+from holdfast.preferences.collector import Collector
 from holdfast.randomness import generator
 
 # Against the reference, against the last good policy, and pointed ones.
@@ -83,6 +85,14 @@ class Review(Generic[Player]):
     good: Good = field(default_factory=Good)
     audit_asked: str = ""
     stopped: bool = False
+
+    @classmethod
+    def planned(
+        cls, config: GuardConfig, audits: AuditConfig, rounds: int, seed: int, collector: Collector
+    ) -> Review[Player]:
+        """The review of a run with so many rounds: its guard, auditor and ladder, with the bar that its plan allows."""
+        bar = planned_bar(config.false_alarm, rounds, audits.pairs, AuditPlan(audits).most)
+        return cls(config, audits, seed, Guard(config, rounds, bar), RoundAuditor(collector, audits), Ladder(config))
 
     @property
     def acts(self) -> bool:

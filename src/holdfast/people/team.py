@@ -71,8 +71,8 @@ class TeamLabeller:
             self._queue.put_checks(checks)
 
     def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
-        """The labels are in the store by themselves; `gather` waits for them."""
-        raise NotImplementedError("people are waited for with gather()")
+        """Not in one call: people answer in their own time, and `gather` waits for them."""
+        raise HoldfastError("People answer in the queue of a run; only `holdfast run` can wait for them.")
 
     def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None]) -> None:
         """Put comparisons into the queue, let the judge do its share, and wait for people."""

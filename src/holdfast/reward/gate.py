@@ -116,7 +116,8 @@ def decision_on(opinions: Sequence[Stance], repeats: Repeats = NONE) -> Decision
     # Agreement is weighed against the gain on the newest labels; it refuses nothing by itself.
     failed = [check for check in checks if not check.passed and check is not labels[0]]
     if not failed:
-        gain = f"{-accuracy_change(fresh).loss:+.1%} accuracy on the newest labels" if fresh else "no newest labels"
+        loss = round(accuracy_change(fresh).loss, 3) if fresh else 0.0  # rounded first: next to nothing is no "-0.0%"
+        gain = f"{0.0 - loss:+.1%} accuracy on the newest labels" if fresh else "no newest labels"
         return Decision(True, f"passed every check ({gain})", tuple(checks))
     return Decision(False, "; ".join(check.words for check in failed), tuple(checks))
 

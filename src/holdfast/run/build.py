@@ -24,12 +24,7 @@ from holdfast.control.plateau import Plateau
 from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
-from holdfast.guard.auditor import RoundAuditor
-from holdfast.guard.guard import Guard
-from holdfast.guard.ladder import Ladder
-from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
-from holdfast.guard.threshold import planned_bar
 from holdfast.models.codec import Codec
 from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
@@ -227,20 +222,6 @@ def build_parts(
     return Parts(models, answers, collector, refresher, journal, Streams(seed))
 
 
-def build_review(config: Config, collector: Collector) -> Review[Policy]:
-    """The guard with its collaborators."""
-    rounds, audits = config.run.rounds, config.audit
-    bar = planned_bar(config.guard.false_alarm, rounds, audits.pairs, AuditPlan(audits).most)
-    return Review(
-        config=config.guard,
-        audits=audits,
-        seed=config.run.seed,
-        guard=Guard(config.guard, rounds, bar),
-        auditor=RoundAuditor(collector, config.audit),
-        ladder=Ladder(config.guard),
-    )
-
-
 def build_loop(
     ingredients: Ingredients,
     run: RunDirectory,
@@ -273,7 +254,9 @@ def build_loop(
     }
     going_on: dict[str, Part] = {"position": journal.position, "collector": parts.collector, "orders": orders}
     state = RunState(taken_back, going_on, ledger, checkpoints, parts.refresher.versions)
-    review = None if models.anchor is None else build_review(config, parts.collector)
+    review: Review[Policy] | None = None
+    if models.anchor is not None:
+        review = Review.planned(config.guard, config.audit, config.run.rounds, config.run.seed, parts.collector)
     learner = Learner(
         config=config,
         prompts=prompts,

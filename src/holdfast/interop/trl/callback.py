@@ -21,12 +21,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.control.kl import FixedKL, KLController
 from holdfast.errors import HoldfastError
-from holdfast.guard.auditor import RoundAuditor
-from holdfast.guard.guard import Guard
-from holdfast.guard.ladder import Ladder
-from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
-from holdfast.guard.threshold import planned_bar
 from holdfast.interop.trl.answers import Player, TrainerAnswers
 from holdfast.interop.trl.host import Batch, TrainerHost
 from holdfast.interop.trl.refresher import EnsembleTeacher, take_over_labels
@@ -194,7 +189,6 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             reward.ensemble.watermark = store.watermark()
         planned = max(1, math.ceil((state.max_steps - state.global_step) / self._every))
         rounds = planned if saved is None else int(saved["rounds"])
-        bar = planned_bar(self.guard.false_alarm, rounds, self.audit.pairs, AuditPlan(self.audit).most)
         originals = self._audit_prompts()
         prompts = [prompt_of(p) for p in originals]
         answers = TrainerAnswers(
@@ -208,10 +202,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         anchor.load_state_dict(trained_weights(bare_model(trainer)))
         return TrainerHost(
             trainer=trainer,
-            review=Review(
-                config=self.guard, audits=self.audit, seed=self._seed, guard=Guard(self.guard, rounds, bar),
-                auditor=RoundAuditor(collector, self.audit), ladder=Ladder(self.guard),
-            ),
+            review=Review.planned(self.guard, self.audit, rounds, self._seed, collector),
             controller=self._controller or FixedKL(float(trainer.beta)),
             answers=answers,
             policy=Player("policy", trainer),
