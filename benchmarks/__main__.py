@@ -33,10 +33,15 @@ ROOMS = {
     },
     "system": {
         "data_check": "`holdfast data check` on files of up to a million lines",
+        "data_files": "data files of every format, by hand and by hypothesis: converted by value or refused",
         "lora_memory": "memory of whole runs in which all models share one base",
         "several_processes": "do several processes give the numbers of one?",
         "ray_sweep": "are runs over Ray's workers what they are without?",
         "reward_service": "`holdfast serve-reward` under 200 clients",
+    },
+    "faults": {
+        "faults": "every fault of the table: what was tried, and what was lost",
+        "fuzz": "inputs that nobody planned for: used, or refused in a sentence",
     },
     "trl": {
         "dpo_against_trl": "our DPO's loss and gradients beside TRL's",

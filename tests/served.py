@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import forked
+import tally
 from holdfast.people.accounts import Account, AccountStore, Role
 from holdfast.preferences.database import Database
 from web_site import PASSWORD, QUICK
@@ -57,6 +58,7 @@ class Server:
     def kill(self) -> None:
         """As a power cut would: without a word."""
         assert self.process is not None
+        tally.count("server kills")
         self.process.kill()
         self.process.join()
 

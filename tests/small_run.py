@@ -104,7 +104,6 @@ SETTINGS = {
     "kl.hard_limit": "0.0",
     "kl.placement": "reward",
     "kl.estimator": "k1",
-    "checkpoint.every_steps": "0",
     "checkpoint.keep": "2",
     "track.sinks": "[]",
     "track.samples": "4",
@@ -145,7 +144,7 @@ def checkpoint_of(run: Path, checkpoint: str = LAST) -> dict[str, object]:
     """A checkpoint's tensors as bytes, and its document without where the events, which have a clock, end."""
     snapshot = CheckpointStore(run / "checkpoints").load(checkpoint)
     document = json.loads(json.dumps(snapshot.documents["parts"]))
-    del document["files"]["events"]
+    del document["files"]["events.jsonl"]
     tensors = {
         f"{stem}/{name}": (str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes())
         for stem, group in snapshot.tensors.items()

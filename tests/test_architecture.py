@@ -25,7 +25,7 @@ from holdfast.errors import HoldfastError
 from holdfast.people.judge import JudgeLabeller
 from holdfast.people.label_weights import LabellerWeights
 from holdfast.people.team import TeamLabeller
-from holdfast.preferences.comparison import Comparison, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.build import controller_of
 from holdfast.train.ppo import PPO, NonFiniteStep
@@ -53,10 +53,11 @@ ORDER = [
     ["rollout"],
     ["models", "track"],
     ["checkpoint", "config", "parallel", "control", "charts", "interop"],
-    ["statistics", "events"],
-    ["", "errors", "algorithms", "randomness", "text"],
+    ["events", "remote"],
+    ["statistics"],
+    ["", "documents", "errors", "algorithms", "randomness", "text"],
 ]
-ROOT = {"", "__main__", "errors", "randomness", "statistics", "text"}
+ROOT = {"", "__main__", "documents", "errors", "randomness", "statistics", "text"}
 
 LINE_OF = {name: line for line, rooms in enumerate(ORDER) for name in rooms}
 
@@ -248,7 +249,7 @@ def test_every_setting_is_read_by_something(
     with pytest.raises(HoldfastError, match="cannot be reached"):
         judge.label([a_comparison()])
     with monkeypatch.context() as patch:
-        patch.setattr(JudgeLabeller, "_complete", lambda self, question: "Verdict: A")
+        patch.setattr(JudgeLabeller, "_ask", lambda self, item: Choice.A)
         judge.label([a_comparison()])
     with PreferenceStore.open(f"sqlite:///{tmp_path / 'people.db'}") as store:
         LabellerWeights(store, "small", load_config().people.unreliable).update()

@@ -24,12 +24,14 @@ NEEDED: dict[str, dict[str, object]] = {
     "gate": {"before": {"newest": None}, "after": {"newest": None}},
 }
 AUDIT = {
+    "labels": 48,
+    "answered_by": "people",
     "reference_pairs": 24,
     "reference_wins": 16.5,
     "reference_rate": {"value": 0.6875, "low": 0.48, "high": 0.83},
     "claimed_reference": 0.81,
     "anchor_pairs": 24,
-    "anchor_rate": {"value": 0.583, "low": 0.39, "high": 0.76},
+    "anchor_rate": {"value": 14 / 24, "low": 0.39, "high": 0.76},
     "claimed_anchor": 0.55,
 }
 
@@ -85,7 +87,8 @@ def test_the_reference_page_is_the_generated_one() -> None:
 
 def test_a_round_is_one_line() -> None:
     assert round_line(3, AUDIT, {"level": "healthy", "sentence": "no signal is unusual"}) == (
-        "round 3  healthy   people 69% vs reference (24 pairs), 58% vs last good (24); ensemble claims 81% and 55%"
+        "round 3  healthy   people: 16.5 of 24 pairs (49% to 84%) vs reference, 14 of 24 pairs (39% to 76%) vs last "
+        "good; ensemble claims 81% and 55%"
     )
 
 
@@ -103,36 +106,45 @@ def test_a_watch_gives_its_reason() -> None:
     assert second.strip() == "answers are 2.1x longer"
 
 
+FEW = "by the signals; too few answers to tell"
+
+
 @pytest.mark.parametrize(
     ("audit", "expected"),
     [
-        ({"labels_left": 3}, "round 1  healthy   no audit"),
-        ({"labels_left": 0}, "round 1  healthy   no audit: no labels are left"),
-        ({"labels_left": None}, "round 1  healthy   no audit: nobody answers"),
+        ({"labels_left": 3}, f"round 1  healthy   {FEW} (none); no audit"),
         (
-            {"reference_rate": {"value": 1, "low": 0.2, "high": 1}, "reference_pairs": 1},
-            "round 1  healthy   people 100% vs reference (1 pair)",
+            {"labels_left": 0},
+            f"round 1  healthy   {FEW} (none); no audit: no labels are left",
         ),
         (
-            {"anchor_rate": {"value": 0.5, "low": 0.3, "high": 0.7}, "anchor_pairs": 24},
-            "round 1  healthy   people 50% vs last good (24 pairs)",
+            {"labels_left": None},
+            f"round 1  healthy   {FEW} (none); no audit: nobody answers",
+        ),
+        (
+            {"reference_rate": {"value": 1, "low": 0.2, "high": 1}, "reference_pairs": 1, "labels": 1},
+            f"round 1  healthy   {FEW} (1 pair); the judge: 1 of 1 pair (21% to 100%) vs reference",
+        ),
+        (
+            {"anchor_rate": {"value": 0.5, "low": 0.3, "high": 0.7}, "anchor_pairs": 24, "labels": 24},
+            "round 1  healthy   the judge: 12 of 24 pairs (31% to 69%) vs last good",
         ),
     ],
 )
 def test_what_is_not_known_is_left_out(audit: dict[str, object], expected: str) -> None:
-    assert round_line(1, fields_of("audit", **audit), {"level": "healthy", "sentence": ""}) == expected
+    audit = fields_of("audit", answered_by="the judge", **audit)
+    assert round_line(1, audit, {"level": "healthy", "sentence": ""}) == expected
 
 
 def test_what_an_audit_says_of_people() -> None:
-    assert rate_of(AUDIT, "reference") == Rate(0.6875, 0.48, 0.83, 24, 0.81)
-    assert rate_of(AUDIT, "anchor") == Rate(0.583, 0.39, 0.76, 24, 0.55)
-    assert Rate(0.6875, 0.48, 0.83, 24, 0.81).interval == "48% to 83%"
+    assert rate_of(AUDIT, "reference") == Rate(0.6875, 0.48, 0.83, 24, 0.81, "people")
+    assert rate_of(AUDIT, "anchor") == Rate(14 / 24, 0.39, 0.76, 24, 0.55, "people")
 
 
 def test_a_claim_is_too_high_only_above_the_whole_interval() -> None:
-    assert not Rate(0.6, 0.5, 0.7, 24, 0.7).overclaimed
-    assert Rate(0.6, 0.5, 0.7, 24, 0.71).overclaimed
-    assert not Rate(0.6, 0.5, 0.7, 24, None).overclaimed
+    assert not Rate(0.6, 0.5, 0.7, 24, 0.7, "people").overclaimed
+    assert Rate(0.6, 0.5, 0.7, 24, 0.71, "people").overclaimed
+    assert not Rate(0.6, 0.5, 0.7, 24, None, "people").overclaimed
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,9 @@ MAY_NAME: dict[str, set[str]] = {
     "cli.lab": {SENTENCE},
     "cli.lab_bestofn": {"holdfast.lab.observer.gold_of", "gold_of", "truth", SENTENCE},
     # The model card repeats a figure of the report.
-    "run.export": {".gold_of", "gold", SENTENCE},
+    "run.card": {"holdfast.report.delivered.GOLD", "gold", "GOLD", "'gold'"},
+    # Knows which files a run directory has.
+    "run.inspection": {"'gold.jsonl'", "'pairs.jsonl'"},
     # Fits a curve to the numbers it is given, for the lab.
     "algorithms.overoptimisation": {"gold_M"},
     # The person with the truth in mind.
@@ -68,7 +70,7 @@ MAY_NAME: dict[str, set[str]] = {
 }  # fmt: skip
 
 # Observers are told what happened, or handed on to who will tell them; nobody asks them anything.
-TOLD_BY = {name for name in vars(Observer) if name.startswith(("after_", "rewind"))}
+TOLD_BY = {name for name in vars(Observer) if name.startswith(("after_", "mark", "rewind", "close"))}
 HANDED_TO = {"assemble", "assemble_dpo", "start_afresh", "Audience", "OfflineDPO"}
 HAVE_OBSERVERS = {
     "run.observer", "run.build", "run.run", "stages.work", "stages.dpo_run",
@@ -164,7 +166,7 @@ def test_no_exception_is_wider_than_its_module_needs() -> None:
 
 
 def test_every_module_that_has_observers_still_does() -> None:
-    assert len(TOLD_BY) == 4
+    assert len(TOLD_BY) == 6
     users = {name for name, path in MODULES.items() if any(map(is_observers, expressions_of(path.read_text())))}
     assert {name for name in users if not lies_in(name, SEES_GOLD)} == HAVE_OBSERVERS
 

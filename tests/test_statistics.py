@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from holdfast.statistics import (
+    Share,
     binomial_tail,
     bootstrap,
     chance_of_best,
@@ -195,3 +196,24 @@ def test_a_mean_of_differences() -> None:
     assert found.high == pytest.approx(0.3 + 4.3027 * 0.2 / math.sqrt(3), abs=1e-4)
     alone = mean_interval([0.2]).within(-1.0, 1.0)
     assert (alone.value, alone.low, alone.high) == (0.2, -1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "words", "note"),
+    [
+        # Wilson for 1 of 2: (1/2 + z^2/4 +- z sqrt(1/8 + z^2/16)) / (1 + z^2/2) with z^2 = 3.8415 is 9.45% and 90.55%.
+        (0.5, 2, "1 of 2 labels (9% to 91%)", "of 2, 9% to 91%"),
+        (1.0, 1, "1 of 1 label (21% to 100%)", "of 1, 21% to 100%"),
+        (0.5625, 24, "13.5 of 24 labels (37% to 74%)", "of 24, 37% to 74%"),
+        (0.6601, 24, "66% of 24 labels (46% to 82%)", "of 24, 46% to 82%"),  # a mean over members is no count
+        (0.7142857313156128, 21, "15 of 21 labels (50% to 86%)", "of 21, 50% to 86%"),  # 15 / 21 as a float of 32 bits
+        (0.58, 1200, "58% of 1,200 labels", "of 1,200"),
+        (0.0, 0, "0 labels", "of 0, 0% to 100%"),
+    ],
+)
+def test_a_share_is_said_with_its_count_and_its_interval_where_that_is_small(
+    value: float, count: int, words: str, note: str
+) -> None:
+    share = Share(value, count)
+    assert share.of("label") == words
+    assert share.note == note

@@ -12,6 +12,7 @@ from typing import Any
 from argon2 import PasswordHasher
 from starlette.testclient import TestClient
 
+import tally
 from holdfast.config import load_config
 from holdfast.config.schema import PeopleConfig
 from holdfast.people.accounts import AccountStore, Role
@@ -41,7 +42,9 @@ class TestSite:
     tokens: dict[str, str]
 
     def anonymous(self) -> TestClient:
-        return TestClient(self.app, base_url=BASE, follow_redirects=False, client=("127.0.0.1", 50000))
+        client = TestClient(self.app, base_url=BASE, follow_redirects=False, client=("127.0.0.1", 50000))
+        client.event_hooks = {"response": [_count]}
+        return client
 
     def as_role(self, role: str) -> TestClient:
         client = self.anonymous()
@@ -53,6 +56,10 @@ class TestSite:
 
     def form(self, role: str, /, **fields: object) -> dict[str, object]:
         return {"csrf": self.csrf[role], **fields}
+
+
+def _count(reply: Any) -> None:
+    tally.count("requests refused", reply.status_code in (400, 401, 403, 413, 429))
 
 
 def make_run(path: Path, url: str = "", people: PeopleConfig | None = None, **settings: str) -> RunDirectory:

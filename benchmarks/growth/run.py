@@ -82,14 +82,14 @@ def _begin_round(loop: OnlineLoop, step: int, number: int) -> None:
     loop.journal.tracker.event(
         step, number, "refresh", reason="1 round since the last refresh", version=number + 1,
         labels=LABELS_PER_ROUND * number, trained_on=3 * LABELS_PER_ROUND, loss=0.5, train_accuracy=0.8,
-        holdout_accuracy=0.7, accepted=True, in_use=number + 1, gate_reason="passed every check",
+        holdout_accuracy=0.7, held_out=50, accepted=True, in_use=number + 1, gate_reason="passed every check",
     )  # fmt: skip
 
 
 def _one_step(loop: OnlineLoop, step: int, number: int, rng: random.Random) -> None:
     kl, spent = 6 * (1 - math.exp(-step / 500)) + rng.gauss(0, 0.2), abs(rng.gauss(0.1, 0.03))
     loop.ledger.record(step, number, spent, kl)
-    values = {name: rng.gauss(1.0, 0.1) for name in REGISTRY}
+    values = {name: rng.gauss(1.0, 0.1) for name in REGISTRY} | {"response/unfinished": 0.1}
     values |= {"objective/kl": kl, "objective/kl_step": spent, "control/kl_target": 6.0 + step // 1000}
     loop.journal.tracker.metrics(step, number, values)
     loop.journal.tracker.timing(step, number, sample=rng.uniform(1, 2), score=0.25, update=rng.uniform(2, 3))

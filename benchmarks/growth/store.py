@@ -139,7 +139,7 @@ def ask(directory: Path, n: int) -> Preparation:
             start = PER_ROUND * next(rounds)
             fresh = comparisons(start, start + PER_ROUND)
             with Stopwatch() as watch:
-                collector.ask(fresh)
+                collector.ask(fresh, "growth")
             return watch.figures()
 
         yield work

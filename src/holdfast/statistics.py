@@ -2,6 +2,7 @@
 
     log_incomplete_beta -> student_tail, student_quantile, binomial_tail, and the evidence of the sequential test
     wilson, mean_interval, bootstrap, share_of, chance_of_best -> intervals at 95%
+    Share -> how a share is said: with its count, and with its interval where that is small
 
 The incomplete beta function is our own because its logarithm is needed: the evidence of a long run leaves the range of
 a float, where scipy's is 0. With it the others are a line each.
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING
+
+from holdfast.text import counted, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -173,6 +176,42 @@ def wilson(wins: float, pairs: float) -> Interval:
     centre = (share + Z * Z / (2 * pairs)) / (1 + Z * Z / pairs)
     half = Z / (1 + Z * Z / pairs) * math.sqrt(share * (1 - share) / pairs + Z * Z / (4 * pairs * pairs))
     return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+# Of so many the interval of a share is some 10 points to either side at most, and the count tells enough.
+MANY = 100
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of a count, a tie as half; said with its count, and with Wilson's interval where that is small."""
+
+    value: float
+    count: int
+
+    @property
+    def interval(self) -> str:
+        """ "9% to 91%"."""
+        if not self.count:
+            return "0% to 100%"
+        known = wilson(self.value * self.count, self.count)
+        return f"{percent(known.low)} to {percent(known.high)}"
+
+    @property
+    def note(self) -> str:
+        """What stands small beside the percentage in a table: "of 2, 9% to 91%", or "of 240"."""
+        return f"of {self.count:,}" + (f", {self.interval}" if self.count < MANY else "")
+
+    def of(self, noun: str, several: str = "") -> str:
+        """ "1 of 2 labels (9% to 91%)" of few, "58% of 240 labels" of many."""
+        hits, counted_nouns = float(round(self.value * self.count, 3)), counted(self.count, noun, several)
+        if not self.count:
+            return counted_nouns
+        if self.count >= MANY:
+            return f"{percent(self.value)} of {counted_nouns}"
+        # A mean over several members or weighted answers is no number of hits.
+        share = f"{hits:g}" if (2 * hits).is_integer() else percent(self.value)
+        return f"{share} of {counted_nouns} ({self.interval})"
 
 
 def share_of(hits: int, count: int) -> Estimate:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import tally
 from holdfast.checkpoint import files
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
@@ -77,6 +78,7 @@ def test_a_disk_that_fails_at_the_nth_call_for_every_n(
         if disk.calls <= allowed:
             assert allowed > 1
             break
+        tally.count("failed writes")
         assert os.strerror(code) in complaint
         assert "resume the run" in complaint
         reopened = CheckpointStore(directory, keep=2)
@@ -138,6 +140,7 @@ def test_a_read_only_directory(read_only_directory: Path) -> None:
 
 
 def flip_a_bit(path: Path) -> None:
+    tally.count("damaged files")
     data = bytearray(path.read_bytes())
     position = random.Random(SEED).randrange(8 * len(data))
     data[position // 8] ^= 1 << position % 8
@@ -175,6 +178,7 @@ def test_any_damaged_file_is_found_and_the_one_before_is_used(
     store.save("round-0001", snapshot_of(1))
     store.save("round-0002", snapshot_of(2))
     damage(tmp_path / "round-0002" / file_name)
+    tally.count("damaged files", damage is not flip_a_bit)  # which counts itself
 
     loaded = CheckpointStore(tmp_path).load_newest()
     assert loaded.name == "round-0001"
@@ -195,6 +199,7 @@ def test_every_bit_of_every_file_is_guarded(tmp_path: Path) -> None:
             flipped = bytearray(good)
             flipped[position // 8] ^= 1 << position % 8
             path.write_bytes(flipped)
+            tally.count("damaged files")
             with pytest.raises(HoldfastError):
                 CheckpointStore(tmp_path).load("a")
         path.write_bytes(good)
@@ -381,6 +386,7 @@ class PowerCut:
     def _take_image(self, fate: str, undone: int) -> None:
         image = self.images / f"{self.taken:04d}-{fate}-{undone}"
         self.taken += 1
+        tally.count("power cuts")
         shutil.copytree(self.directory, image)
         for path in sorted(self.directory.rglob("*"), reverse=True):
             copy, inode = image / path.relative_to(self.directory), path.stat().st_ino

@@ -107,6 +107,12 @@ def test_damaged_json_is_refused(tmp_path: Path, content: bytes) -> None:
         files.read_json(tmp_path / "d.json")
 
 
+def test_a_sealed_document_with_a_number_beyond_all_floats_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"loss": 1e999, "seal": "0"}')
+    with pytest.raises(HoldfastError, match="does not match its own checksum"):
+        files.read_sealed_json(tmp_path / "a.json")
+
+
 def test_every_bit_of_a_sealed_document_matters(tmp_path: Path) -> None:
     path = tmp_path / "sealed.json"
     body = {"name": "round-0001", "sequence": 3}

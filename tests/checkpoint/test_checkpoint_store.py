@@ -47,7 +47,7 @@ def test_a_snapshot_comes_back(tmp_path: Path) -> None:
         "state.json",
     ]
     manifest = read_json(path / "manifest.json")
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert manifest["files"]["state.json"]["size"] == (path / "state.json").stat().st_size
 
 
@@ -88,6 +88,38 @@ def test_the_oldest_are_pruned_and_pinned_ones_stay(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pinned.json", "step-5", "step-6"]
 
 
+def test_a_checkpoint_within_a_round_goes_with_the_next_save_and_pushes_none_out(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=2)
+    for n in (0, 1):
+        store.save(f"round-{n:04d}", snapshot_of(n))
+    for step in range(1, 4):
+        store.save(f"round-0002-step-{step:04d}", snapshot_of(step))
+        assert store.names() == ["round-0000", "round-0001", f"round-0002-step-{step:04d}"]
+    assert store.load_newest().name == "round-0002-step-0003"
+    store.pin("round-0002-step-0003")
+    store.save("round-0002-step-0004", snapshot_of(4))
+    store.save("round-0002", snapshot_of(2))
+    assert store.names() == ["round-0001", "round-0002-step-0003", "round-0002"]
+
+
+def test_without_a_number_every_round_stays_while_there_is_room_and_two_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(tmp_path, keep=0)
+    for n in range(5):
+        store.save(f"round-{n:04d}", snapshot_of(n))
+    assert store.names() == [f"round-{n:04d}" for n in range(5)]
+    one = sum(path.stat().st_size for path in (tmp_path / "round-0000").iterdir() if path.name != "manifest.json")
+    store.pin("round-0000")
+    monkeypatch.setattr(store_module, "ROOM", 3 * one + one // 2)
+    store.save("round-0005", snapshot_of(5))
+    assert store.names() == ["round-0000", "round-0003", "round-0004", "round-0005"]
+    # One that is too large for the room: it and the one before it stay.
+    monkeypatch.setattr(store_module, "ROOM", one // 2)
+    store.save("round-0006", snapshot_of(6))
+    assert store.names() == ["round-0000", "round-0005", "round-0006"]
+
+
 def test_pruning_keeps_enough_when_one_name_is_saved_again_and_again(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=2)
     store.save("a", snapshot_of(1))
@@ -111,9 +143,12 @@ def test_damaged_pins_stop_pruning_with_a_sentence_and_lose_no_checkpoint(tmp_pa
     store.pin("step-0")
     pins = tmp_path / "pinned.json"
     pins.write_text(pins.read_text().replace("step-0", "step-1"))
-    with pytest.raises(HoldfastError, match=r"pinned\.json is damaged.*pin the good checkpoints again"):
+    with pytest.raises(HoldfastError, match=r"pinned\.json is damaged.*delete it, and the run writes it again"):
         store.save("step-2", snapshot_of(2))
     assert store.names() == ["step-0", "step-1", "step-2"]
+    pins.write_bytes((tmp_path / "step-0" / "manifest.json").read_bytes())  # sealed, and of something else
+    with pytest.raises(HoldfastError, match=r"pinned\.json holds something else than pins.*again"):
+        _ = store.pinned
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "a\n"])
@@ -149,8 +184,8 @@ def test_nothing_to_load(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = CheckpointStore(tmp_path)
     store.save("old", snapshot_of(1))
-    monkeypatch.setattr("holdfast.checkpoint.manifest.FORMAT", 2)
-    with pytest.raises(HoldfastError, match=r"format 1.*reads format 2"):
+    monkeypatch.setattr("holdfast.checkpoint.manifest.FORMAT", 3)
+    with pytest.raises(HoldfastError, match=r"format 2.*reads format 3"):
         store.load("old")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tally
 from holdfast.checkpoint.lock import RunLock
 from holdfast.errors import HoldfastError
 
@@ -25,6 +26,7 @@ def hold_in_another_process(directory: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen([sys.executable, "-c", HOLDER, str(directory)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "locked\n"
+    tally.count("second trainers")
     return process
 
 

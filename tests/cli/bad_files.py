@@ -76,7 +76,7 @@ def write_data() -> None:
     Path("empty.jsonl").write_text("")
     Path("broken.jsonl").write_text('{"prompt": "a"}\n{"prompt": \n')
     Path("columns.jsonl").write_text('{"question": "a"}\n')
-    Path("prompts.csv").write_text("prompt\na\n")
+    Path("prompts.dat").write_text("When do you open?\n")
     Path("long.jsonl").write_text(json.dumps({"prompt": "word " * 300}))
     Path("same.jsonl").write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "b"}))
     Path("one.jsonl").write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}))

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import small_run
+from holdfast.cli.help import filled
 from holdfast.cli.main import VERBS, main
+from holdfast.cli.tables import show_table
 from holdfast.config import Config, config_from, load_config
 from holdfast.reward.ensemble import VersionStore, members_in
 from holdfast.reward.standalone import RewardEnsemble
@@ -53,6 +56,46 @@ def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 # A verb is called like its file, with a dash where that has to have an underscore.
 NAMES = [verb.__name__.rpartition(".")[2].replace("_", "-") for verb in VERBS]
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_help_fits_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    actions = [
+        ["data", "check"],
+        ["data", "convert"],
+        *(["lab", name] for name in ("run", "sweep", "table", "bestofn")),
+    ]
+    for argv in [[], *([name] for name in NAMES), *actions]:
+        wide = [line for line in help_of(argv, capsys).splitlines() if len(line) > columns]
+        assert not wide, (argv, wide)
+
+
+def test_an_example_that_is_too_long_is_broken_where_a_shell_reads_on() -> None:
+    text = "examples:\n  holdfast run --policy ./my-model --prompts prompts.jsonl     your own\n  holdfast run    short"
+    assert filled(text, 50).splitlines() == [
+        "examples:",
+        "  holdfast run --policy ./my-model \\",
+        "      --prompts prompts.jsonl",
+        " " * 25 + "your own",
+        "  holdfast run           short",
+    ]
+
+
+def test_a_table_that_is_too_wide_for_a_terminal_is_a_list_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns, rows = ["stage", *(f"a long column {n}" for n in range(8))], [["sft", *(f"{n}.5" for n in range(8))]]
+    show_table("", columns, rows)
+    assert capsys.readouterr().out.count("\n") == 2, "a file holds it as wide as it is"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    show_table("", columns, rows)
+    shown = Text.from_ansi(capsys.readouterr().out).plain.splitlines()
+    assert [line.split()[-1] for line in shown] == ["sft", *(f"{n}.5" for n in range(8))]
+    assert max(map(len, shown)) <= 80
 
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +148,8 @@ def test_run_as_json_prints_one_document(tmp_path: Path, capsys: pytest.CaptureF
     document = json.loads(capsys.readouterr().out)
     assert document["run"] == str(tmp_path / small_run.NAME)
     assert Path(document["report"]).is_file()
-    assert document["figures"]["gold on held-out prompts"].keys() == {"start", "end"}
+    assert document["figures"]["gold on held-out prompts"].keys() == {"start", "end", "count"}
+    assert document["delivered"]["policy"] in ("the policy of round 1", "the reference")
 
 
 def test_a_run_without_a_name_takes_the_next_free_one(tmp_path: Path) -> None:
@@ -134,7 +178,8 @@ def test_sft_reward_and_ppo_one_after_the_other(
     AutoTokenizer.from_pretrained("model")
 
     assert main(["reward", "ensemble", "--policy", "model", *settings(**WITHOUT_SFT)]) == 0
-    assert "2 members, 24 labels, right on " in capsys.readouterr().out
+    right = r"right on \d+ of \d+ held-out labels \(\d+% to \d+%\)"
+    assert re.search(rf"2 members, 24 labels, {right}", capsys.readouterr().out)
     assert members_in(Path("ensemble")) == 2
     assert len(RewardEnsemble.load("ensemble").score(["Is it open?"], ["Yes."])) == 1
 
@@ -180,16 +225,20 @@ def test_report_in_place_and_elsewhere(small: Path, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("chosen", "name", "where"),
-    [([], "round-0003", "round 3, step 6"), (["--checkpoint", "round-0002"], "round-0002", "round 2, step 4")],
+    ("chosen", "name", "holds"),
+    [
+        # The third round was found hacked, and the run went back to the first.
+        ([], "round-0003", "the policy of round 1 (step 2)"),
+        (["--checkpoint", "round-0002"], "round-0002", "the policy of round 2 (step 4)"),
+    ],
 )
-def test_export_of_a_policy(chosen: list[str], name: str, where: str, small: Path, tmp_path: Path) -> None:
+def test_export_of_a_policy(chosen: list[str], name: str, holds: str, small: Path, tmp_path: Path) -> None:
     assert main(["export", str(small), str(tmp_path / "out"), *chosen]) == 0
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     saved = load_file(small / "checkpoints" / name / "policy.safetensors")
     assert bool((model.get_input_embeddings().weight == saved["lm.model.embed_tokens.weight"]).all())
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"| checkpoint | {name} ({where})" in card
+    assert f"| checkpoint | {name}, which holds {holds} |" in card
     assert "gold on held-out prompts" in card
 
 

@@ -86,6 +86,8 @@ def test_overrides_of_options_join_the_file_s(tmp_path: Path) -> None:
         ("kl.beta=inf", "kl.beta is inf, but it has to be a finite number"),
         ("world.label_noise=-inf", "world.label_noise is -inf, but it has to be a finite number"),
         (f"kl.beta=1{'0' * 400}", "kl.beta is larger than any number"),
+        (f"policy.feed_forward=1{'0' * 400}", "policy.feed_forward is larger than any number"),
+        (f"run.seed=1{'0' * 20}", "run.seed is larger than any number"),
         ("policy.fast=1", "policy.fast is 1, but it has to be true or false"),
         ("policy.fast=True", "policy.fast is 'True', but it has to be true or false"),
         ("world.name=3", "world.name is 3, but it has to be a text"),

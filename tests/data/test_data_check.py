@@ -128,7 +128,7 @@ CASES = [
     Case("trailing_comma", ['{"prompt": "a"},'], "a comma too many"),
     Case("not_json", ['{"prompt": "a'], "a line break inside a text is written \\n"),
     Case("not_json", ["{", '"prompt": "a"', "}"], "write each object on one line"),
-    Case("not_json", ["[" * 100_000], "is not JSON"),
+    Case("not_json", ["[" * 100_000], "is nested too deeply"),
     Case("no_answer", [json.dumps({"chosen": [user("p"), assistant("x")], "rejected": [user("p")]})], "'rejected'", C),
     Case("too_long", ['{"prompt": "' + "x" * 41 + '"}'], "has 41 characters, and the limit is 40",
          limits=Lengths(prompt=(0, 40))),
@@ -194,7 +194,8 @@ def test_the_reader_of_a_run_finds_the_same(case: Case, tmp_path: Path) -> None:
 def test_every_kind_has_a_test() -> None:
     elsewhere = {
         "unreadable", "empty_file", "wrong_file", "line_too_long", "truncated", "bom", "no_pairs", "unpaired",
-        "heldout_trains", "unbalanced_length", "unbalanced_labels", "template_refuses",
+        "heldout_trains", "unbalanced_length", "unbalanced_labels", "template_refuses", "beyond_context",
+        "nothing_left", "damaged_file", "unknown_format", "wrong_cells", "bad_quotes", "not_a_dialogue", "no_scores",
     }  # fmt: skip
     assert {case.kind for case in CASES} | elsewhere == KINDS.keys()
     assert not {case.kind for case in CASES} & elsewhere
@@ -221,16 +222,16 @@ def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (gzip.compress(P[0].encode(), mtime=0), "is gzip; unpack it with gunzip"),
+        (gzip.compress(gzip.compress(P[0].encode(), mtime=0), mtime=0), "is gzip, and within it gzip; unpack it once"),
         ("\n".join(P).encode("utf-16"), "is UTF-16; save it as UTF-8"),
-        (b"PAR1....", "is Parquet; name it .parquet"),
+        (gzip.compress(b"PAR1....", mtime=0), "is gzip, and within it Parquet; unpack it once"),
         (b"PK\x03\x04", "is a zip archive"),
     ],
-    ids=["gzip", "utf-16", "parquet", "zip"],
+    ids=["gzip in gzip", "utf-16", "parquet in gzip", "zip"],
 )
 def test_something_else_under_the_name_of_jsonl(raw: bytes, says: str, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
-    path.write_bytes(raw + b"\n\n\n")
+    path.write_bytes(raw)
     findings, _ = check(path)
     assert (problem := only(findings, "wrong_file")).line == 1
     assert says in problem.text
@@ -247,7 +248,7 @@ def test_a_byte_order_mark_is_read_over_and_told(tmp_path: Path) -> None:
 
 
 def test_a_line_of_any_length_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.data.sources.LONGEST_LINE", 2**20)
+    monkeypatch.setattr("holdfast.data.lines.LONGEST_LINE", 2**20)
     path = write(tmp_path / "p.jsonl", [P[0], '{"prompt": "' + "x" * 2**22 + '"}', P[1]])
     findings, (summary,) = check(path)
     assert (only(findings, "line_too_long").line, summary.rows, summary.usable) == (2, 3, 2)
@@ -258,15 +259,16 @@ def test_files_that_are_not_there_or_empty(tmp_path: Path) -> None:
     findings, _ = check(tmp_path / "gone.jsonl", empty, tmp_path / "x.csv")
     assert [(p.kind, p.line) for p in findings.kept] == [("unreadable", 0), ("empty_file", 0), ("unreadable", 0)]
     assert findings.kept[0].shown().startswith(f"{tmp_path / 'gone.jsonl'}: error: Cannot read")
-    assert "use .jsonl or .parquet or .txt" in findings.kept[2].text
+    (tmp_path / "x.dat").write_text("When do you open?\n")
+    assert "Name it .txt if each of its lines is a prompt" in check(tmp_path / "x.dat")[0].kept[0].text
 
 
 def test_a_table_that_lacks_a_column_says_so_once(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
-    pq.write_table(pa.Table.from_pylist([{"question": f"q{n}"} for n in range(50)]), path)
-    findings, _ = check(path)
+    pq.write_table(pa.Table.from_pylist([{"chosen": f"q{n}", "question": "x"} for n in range(50)]), path)
+    findings, _ = check(path, kind="prompts")
     assert findings.counts == {"missing_column": 1}
-    assert findings.kept[0].shown().startswith(f"{path}:1: error: needs a column 'prompt' and has question; rename")
+    assert findings.kept[0].shown().startswith(f"{path}:1: error: needs a column 'prompt' and has chosen, question")
     with pytest.raises(HoldfastError, match=r"row 1: needs a column 'prompt'.*if that is it\.$"):
         read_prompts(path)
 

@@ -37,12 +37,21 @@ def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: f
 
 
 @pytest.mark.parametrize(
-    ("labeller", "spent", "told", "left"), [(None, 0, None, 0), ("anna", 30, 10, 10), ("anna", 50, 0, 0)]
+    ("labeller", "spent", "of_all", "told", "left"),
+    [
+        (None, 0, 7, None, 0),
+        ("anna", 30, None, 10, 10),
+        ("anna", 50, None, 0, 0),
+        ("anna", 30, 7, 7, 10),
+        ("anna", 30, 20, 10, 10),
+    ],
 )
 def test_a_budget_that_nobody_can_use_is_not_used_up(
-    labeller: str | None, spent: int, told: int | None, left: int
+    labeller: str | None, spent: int, of_all: int | None, told: int | None, left: int
 ) -> None:
-    auditor = RoundAuditor(cast(Any, SimpleNamespace(labeller=labeller)), AuditConfig(budget=40), spent)
+    """`labels.budget` is told of, and does not change what an audit that is done again asks about."""
+    collector = cast(Any, SimpleNamespace(labeller=labeller, labels_left=of_all))
+    auditor = RoundAuditor(collector, AuditConfig(budget=40), spent)
     assert (auditor.budget_left, auditor.left) == (told, left)
 
 
@@ -77,7 +86,7 @@ def audit_of(store: PreferenceStore, people: bool) -> RoundAuditor:
     def response(texts: list[float], place: int, provenance: Provenance) -> Response:
         return Response(f"{texts[place]} of {provenance.policy_version}", provenance)
 
-    def ask(comparisons: list[Comparison]) -> None:
+    def ask(comparisons: list[Comparison], *why: object) -> None:
         store.add_comparisons(comparisons)
         store.add_labels([Label(c.id, "anna", Choice.B) for c in comparisons])
 

@@ -191,7 +191,7 @@ def test_an_ensemble_that_is_refreshed_every_round_answers_for_its_claims_by_its
 def test_the_sentence_says_what_people_granted() -> None:
     evidence = Evidence(0.2, 0.1, 0.2, 30.0, 20.0, Shortfall(2, 720, 338.4, 417.6))
     people: AuditReport = audit_of(won=46, of=96, claim=0.58)
-    verdict = decide(Suspicion(1.0, 0.01), people, evidence, 100)
+    verdict = decide(Suspicion(1.0, 0.01), people, evidence, 100, "people")
     assert verdict.level == "hacking"
     assert verdict.sentence.startswith(
         "since round 2 people preferred the policy in 47% of 720 fresh pairs where the ensemble claimed 58%; "
@@ -202,7 +202,7 @@ def test_the_sentence_says_what_people_granted() -> None:
 
 def test_where_it_is_the_half_that_people_fall_short_of_the_sentence_speaks_of_the_last_good_policy() -> None:
     evidence = Evidence(0.2, 0.1, 0.2, 30.0, 20.0, Shortfall(2, 720, 331.0, 324.0))
-    verdict = decide(Suspicion(1.0, 0.01), audit_of(won=40, of=96, claim=0.45), evidence, 100)
+    verdict = decide(Suspicion(1.0, 0.01), audit_of(won=40, of=96, claim=0.45), evidence, 100, "people")
     assert verdict.sentence.startswith("people preferred the last good policy in 56 of 96 fresh pairs")
 
 

@@ -32,7 +32,7 @@ def report(won: int, of: int, claim: float, against: Against = "anchor") -> Audi
 
 
 def judged(suspicion: Suspicion, people: AuditReport, evidence: Evidence = QUIET, left: int | None = 100) -> Verdict:
-    return decide(suspicion, people, evidence, left)
+    return decide(suspicion, people, evidence, left, "people")
 
 
 def test_nothing_to_see() -> None:
@@ -88,14 +88,14 @@ def test_a_drift_that_people_do_not_mind_is_got_used_to() -> None:
 def test_people_clear_a_suspicion() -> None:
     verdict = judged(LONGER, report(50, 72, 0.7))
     assert verdict.level == "healthy"
-    assert verdict.sentence.endswith("which people have cleared by preferring the policy")
+    assert verdict.sentence.endswith("which people cleared by preferring the policy")
     assert verdict.evidence["cleared"] is True
 
 
 def test_claims_that_people_do_not_grant_are_a_watch() -> None:
     verdict = judged(CALM, report(26, 48, 0.85))
     assert verdict.level == "watch"
-    assert "the ensemble claims more than people grant" in verdict.sentence
+    assert "the ensemble claims more than the answers of people grant" in verdict.sentence
     assert not verdict.trusted
 
 

@@ -75,7 +75,7 @@ class Counting:
     """Stands for the audit: everybody prefers the policy in as many of the pairs as it is told."""
 
     def __init__(self, version: int, rates: dict[str, float], left: int) -> None:
-        self.collector = SimpleNamespace(ensemble=SimpleNamespace(version=version))
+        self.collector = SimpleNamespace(ensemble=SimpleNamespace(version=version), labeller=None)
         self.rates, self.left, self.bought = rates, left, dict.fromkeys(rates, 0)
 
     @property
@@ -185,14 +185,14 @@ def test_before_a_run_ends_with_an_earlier_policy_twice_as_many_pairs_are_asked_
     assert (choice.back, choice.again, auditing.bought) == (True, 288, {"anchor": 288})
     (action,) = choice.actions()
     assert action.rung == "rollback"
-    assert "people preferred the last good policy in 227 of 432 fresh pairs" in action.reason
+    assert "the labeller preferred the last good policy in 227 of 432 fresh pairs" in action.reason
 
 
 def test_a_lead_that_the_further_pairs_do_not_bear_out_takes_nothing_back() -> None:
     # 61 + 0.53125 * 288 = 214 won: 4 more lost than won.
     choice, _ = choosing(again=0.53125)
     assert (choice.back, choice.again, choice.actions()) == (False, 288, [])
-    assert choice.sentence.startswith("people preferred the last good policy in 218 of 432 fresh pairs")
+    assert choice.sentence.startswith("the labeller preferred the last good policy in 218 of 432 fresh pairs")
     assert len(choice.pairs) == 432
 
 
@@ -223,7 +223,8 @@ def test_a_run_in_which_no_round_was_good_is_asked_about_the_reference_again() -
 
 
 def test_a_policy_that_people_like_as_well_is_chosen_without_asking() -> None:
-    held = Review(GuardConfig(), AuditConfig(), 0, NOBODY, NOBODY, NOBODY, Good("g", 1, 1))
+    auditor = cast(Any, Counting(1, {}, 0))
+    held = Review(GuardConfig(), AuditConfig(), 0, NOBODY, auditor, NOBODY, Good("g", 1, 1))
     pairs = [AuditPair(str(n), "anchor", float(n < 66), 0.6) for n in range(144)]
     choice = held.choose(in_round(8, last=True), pairs)
     assert (choice.back, choice.again) == (False, 0)

@@ -116,9 +116,9 @@ def test_what_is_missing_is_said(served, monkeypatch):
 def test_a_refusal_is_not_tried_again_and_says_why(served):
     pauses = []
     client = RewardClient(served.address, TOKEN, sleep=pauses.append)
-    with pytest.raises(HoldfastError, match=r"refused \(422\): .*prompt of answer 0 is empty"):
+    with pytest.raises(HoldfastError, match="answered 422: The prompt of answer 0 is empty"):
         client.score([""], ["b"])
-    with pytest.raises(HoldfastError, match=r"refused \(401\): This token is not known here"):
+    with pytest.raises(HoldfastError, match=r"401: This token is not known here and .* set HOLDFAST_REWARD_TOKEN"):
         RewardClient(served.address, "wrong", sleep=pauses.append).score(["a"], ["b"])
     assert pauses == []
 
@@ -163,30 +163,30 @@ def test_what_passes_is_tried_again_with_growing_pauses(moody):
     pauses = []
     assert RewardClient(url, "t", sleep=pauses.append).score(["a"], ["b"])["version"] == 1
     assert len(server.asked) == 5
-    assert pauses[0] == 7.0  # as the server asked for
-    assert 0.5 <= pauses[1] <= 1.0
-    assert 1.0 <= pauses[2] <= 2.0
-    assert 2.0 <= pauses[3] <= 4.0
+    assert 7.0 <= pauses[0] <= 8.0  # as the server asked for, but not all at once
+    assert 0.0 <= pauses[1] <= 2.0
+    assert 0.0 <= pauses[2] <= 4.0
+    assert 0.0 <= pauses[3] <= 8.0
 
 
 def test_after_the_last_try_it_says_what_the_reason_was(moody):
     server, url = moody
     server.moods = [(503, {})] * 3
     pauses = []
-    with pytest.raises(HoldfastError, match=r"has not answered in 3 tries; the last reason was: busy"):
+    with pytest.raises(HoldfastError, match=r"answered 503: busy; give it more time"):
         RewardClient(url, "t", retries=2, sleep=pauses.append).score(["a"], ["b"])
     assert len(pauses) == 2
-    with pytest.raises(HoldfastError, match=r"not answered in 1 tries.*refused"):
+    with pytest.raises(HoldfastError, match=r"cannot be reached \(Connection refused\); start it"):
         RewardClient("http://127.0.0.1:9", "t", retries=0).score(["a"], ["b"])
 
 
 def test_another_server_is_recognised(moody):
     _, url = moody
-    with pytest.raises(HoldfastError, match="did not answer as it should"):
+    with pytest.raises(HoldfastError, match="did not answer as `holdfast serve-reward` does"):
         RewardClient(url, "t", sleep=lambda _: None).score(["a", "b"], ["c", "d"])
 
 
-def test_the_clients_need_nothing_but_python():
+def test_the_clients_are_imported_with_nothing_but_python():
     """Without site-packages: a trainer's worker has its own, and Holdfast's would only be in the way."""
     code = (
         "import sys, holdfast.interop.verl, holdfast.interop.openrlhf; "

@@ -140,6 +140,9 @@ def test_what_can_label() -> None:
 
         def gather(self, *given: object) -> None: ...
 
+        def answers_to(self, *given: object) -> int:
+            return 1
+
     with pytest.raises(HoldfastError, match="own pages"):
         labeller_of(Patient())  # type: ignore[arg-type]
     with pytest.raises(HoldfastError, match="name and label"):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,12 +40,14 @@ def _answer(prompts: Sequence[Prompt], seed: int) -> list[Answer]:
 def test_the_observer_keeps_answers_with_their_gold(tmp_path: Path) -> None:
     observer = PairObserver(_gold, tmp_path / PAIRS_FILE, PROMPTS)
     observer.after_round(2, 1, _answer)
+    places: dict[str, Any] = {}
+    observer.mark(places)
     observer.after_round(4, 2, _answer)
     rows = [json.loads(line) for line in (tmp_path / PAIRS_FILE).read_text().splitlines()]
     assert [(row["round"], row["prompt_index"]) for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert all(len(row["answers"]) == ANSWERS for row in rows)
     assert {answer["gold"] for answer in rows[0]["answers"]} == {1}
-    observer.rewind(2)
+    observer.rewind(places)
     assert len((tmp_path / PAIRS_FILE).read_text().splitlines()) == 2
 
 

@@ -11,6 +11,7 @@ import pytest
 from transformers import LlamaForCausalLM
 
 import model_directories
+import tally
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
 from holdfast.models.load import load_causal_lm
@@ -53,6 +54,7 @@ def directory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         settings["tokenizer_class"] = "OwnTokenizer"
         (path / "tokenizer.json").unlink(missing_ok=True)
     (path / name).write_text(json.dumps(settings))
+    tally.count("directories with code opened")
     (path / "code.py").write_text(CODE.replace("CANARY", str(tmp_path / "canary")))
     return path
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -94,3 +96,12 @@ def test_a_piece_knows_how_many_share_the_memory_with_it() -> None:
     assert own.share([lambda: own.sharers] * 2) == [2, 2]
     assert own.share([lambda: own.sharers] * 5) == [3] * 5
     assert own.sharers == 1
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    assert CORES.attempt([lambda: 1], 10.0) == [1]
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if CORES.attempt([lambda: 2], 10.0) == [2] else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+import tally
 from holdfast.people.agreement import krippendorff_alpha, pairwise, worth
 from holdfast.people.label_weights import LabellerWeights, read_quality
 from holdfast.people.quality import GivenAnswer, team_quality
@@ -46,6 +47,8 @@ def crowd(seed, honest=8, each=500, overlap=0.3, bad=("left", "random", "long"))
     """Answers of honest people, right 85% of the time, and of bad ones; an item goes to one person or to two."""
     rng = random.Random(seed)
     names = [f"honest{i}" for i in range(honest)] + list(bad)
+    tally.count("bad labellers", len(bad))
+    tally.count("honest labellers", honest)
     given, left = [], dict.fromkeys(names, each)
     item = 0
     while sum(left.values()):
@@ -81,6 +84,31 @@ def test_honest_people_are_left_alone():
     assert len(found) <= 3
 
 
+def plot(seed, honest, plotters, checks):
+    """Answers of honest people and of some who have agreed on an answer to every item, whatever is right."""
+    rng = random.Random(seed)
+    names = [f"honest{i}" for i in range(honest)] + [f"plotter{i}" for i in range(plotters)]
+    tally.count("bad labellers", plotters)
+    given = []
+    for item in range(250 * len(names)):
+        better, agreed, expected = rng.choice("ab"), rng.choice("ab"), rng.random() < checks
+        for name in rng.sample(names, 2 if rng.random() < 0.3 else 1):
+            right = better if rng.random() < 0.85 else "ab".replace(better, "")
+            choice = right if name.startswith("honest") else agreed
+            known = {"expected": better} if expected else {}
+            given.append(GivenAnswer(name, str(item), choice, len(given), rng.choice("ab"), 200, 200, 9.0, **known))
+    return given
+
+
+def test_people_who_collude_are_found_by_the_others_while_they_are_few_and_by_check_items_when_they_are_not():
+    """Three of nine who always agree with each other pass for a taste, but for items with a known answer."""
+    few = [f.name for seed in range(5) for f in team_quality(plot(seed, 8, 1, 0.0)).unreliable]
+    assert few.count("plotter0") == 5
+    many = [f.name for seed in range(5) for f in team_quality(plot(seed, 6, 3, 0.1)).unreliable]
+    assert set(many) == {"plotter0", "plotter1", "plotter2"}
+    assert len(many) >= 13  # of 15
+
+
 def test_few_answers_say_nothing():
     given = [GivenAnswer("left", str(i), "a", i, "a", 100, 200, 5.0) for i in range(20)]
     assert team_quality(given, fewest=30).unreliable == ()
@@ -96,7 +124,7 @@ def test_check_items_speed_and_drift():
     by_name = {q.name: q for q in team_quality([*wrong, *fast, *steady, *tired]).labellers}
     assert "check items right" in by_name["careless"].measure("checks").finding
     assert "faster than they can be read" in by_name["hasty"].measure("speed").finding
-    assert "first half" in by_name["tired"].measure("drift").finding
+    assert "of the first half and in" in by_name["tired"].measure("drift").finding
     assert by_name["x"].measure("drift").finding == ""
 
 

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+import tally
 import web_site
 from holdfast.config.schema import PeopleConfig
 from holdfast.errors import HoldfastError
@@ -94,6 +95,19 @@ def test_a_late_answer_is_welcome_while_nobody_else_has_the_pair(store, clock):
     clock.now += 10_000
     queue.submit("very-late", "anna", lease.token, "left")
     assert store.counts().labels == 1
+
+
+def test_a_clock_that_goes_back_hands_no_pair_to_two_and_loses_no_answer(store, clock):
+    queue = queue_of(store, clock, n=2)
+    anna = queue.next("anna")
+    clock.now -= 86400.0
+    ben = queue.next("ben")
+    assert ben.token != anna.token
+    assert queue.next("carla") is None
+    for name, lease in (("anna", anna), ("ben", ben)):
+        queue.submit(f"clock-{name}-1", name, lease.token, "left")
+    assert store.counts().labels == 2
+    tally.count("clock jumps")
 
 
 def test_the_same_submission_again_stores_nothing(store, clock):

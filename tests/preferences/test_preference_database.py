@@ -292,3 +292,10 @@ def test_garbage_in_place_of_the_lock_is_said(tmp_path):
     with pytest.raises(HoldfastError, match=r"run\.db\.lock is not the lock of a preference store; remove it"):
         PreferenceStore.open(f"sqlite:///{tmp_path}/run.db")
     assert not (tmp_path / "run.db").exists()
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
+    (tmp_path / "run.db.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(HoldfastError, match=r"run\.db\.lock is a link.*remove it"):
+        PreferenceStore.open(f"sqlite:///{tmp_path / 'run.db'}")
+    assert not (tmp_path / "elsewhere").exists()

@@ -8,8 +8,9 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message
-from holdfast.preferences import records
+from holdfast.preferences import label_seal, records
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.label_seal import LabelSeal
 from holdfast.preferences.store import PreferenceStore, StoreCounts
 
 A, B, TIE = Choice.A, Choice.B, Choice.TIE
@@ -136,6 +137,23 @@ def test_a_watermark_names_the_same_labels_for_ever(store):
     assert store.labelled(watermark=mark) == before
     assert store.labelled(watermark=0) == []
     assert [item.share_a for item in store.labelled()] == [0.0, 1.0]
+
+
+def test_a_seal_is_of_the_labels_whatever_steps_it_took_them_in(store, monkeypatch):
+    grown, sums = LabelSeal(), []
+    store.add_comparisons([comparison(str(n)) for n in range(5)])
+    for n in range(5):
+        store.add_labels([Label(str(n), "anna", A), Label(str(n), "ben", B)])
+        store.seal(grown)
+        assert grown.watermark == store.watermark()
+        sums.append((grown.watermark, grown.sha256))
+    assert len({sha256 for _, sha256 in sums}) == 5
+    for page in (1, 3, 10_000):
+        monkeypatch.setattr(label_seal, "PAGE", page)
+        for mark, sha256 in sums:
+            seal = LabelSeal()
+            store.seal(seal, mark)
+            assert (seal.watermark, seal.sha256) == (mark, sha256)
 
 
 def test_rounds_can_be_left_out(store):

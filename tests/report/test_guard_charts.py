@@ -7,7 +7,7 @@ from rows import of_round, write_lines
 
 from holdfast.charts.chart import ChartSpec, Marker, Series, Span, line_chart
 from holdfast.report.data import EventRow, read_run
-from holdfast.report.guard_panels import audit_charts, movement, people_line, pooled_bins, signal_charts
+from holdfast.report.guard_panels import audit_charts, movement, pooled_bins, rate_line, signal_charts
 from lone_events import fields_of
 
 NS = {"s": "http://www.w3.org/2000/svg"}
@@ -132,13 +132,13 @@ def test_empty_bins_are_left_out():
 
 def test_charts_without_data_are_not_drawn(guarded, tmp_path):
     write_lines(tmp_path / "events.jsonl", [of_round(guarded, "audit", 1) | {"reliability": []}])
-    assert [chart.title for chart in audit_charts(read_run(tmp_path))] == ["People's choice: policy or reference?"]
+    assert [chart.title for chart in audit_charts(read_run(tmp_path))] == ["Preferred: policy or reference?"]
 
 
 @pytest.mark.parametrize(("audits", "dots"), [(1, True), (60, True), (61, False)])
 def test_audits_are_dots_while_there_are_few(guarded, audits, dots):
     fields = of_round(guarded, "audit", 1)
-    line = people_line("people", [EventRow(n, n, "audit", fields) for n in range(audits)], "reference", 0)
+    line = rate_line("people", [EventRow(n, n, "audit", fields) for n in range(audits)], "reference", 0)
     assert (len(line.xs), line.dots) == (audits, dots)
 
 

@@ -6,11 +6,12 @@ from rows import copy_of, event, of_round, write_lines
 from test_report_page import ATTACK, Page, report, without_config
 
 import small_run
+from holdfast.statistics import Share
 
 
 @pytest.fixture(scope="module")
 def page(guarded, tmp_path_factory) -> str:
-    return report(copy_of(guarded, tmp_path_factory.mktemp("page")))
+    return report(copy_of(guarded, tmp_path_factory.mktemp("page") / "run"))
 
 
 def test_the_verdict_stands_on_top_and_the_rounds_before_the_charts(page):
@@ -21,7 +22,7 @@ def test_the_verdict_stands_on_top_and_the_rounds_before_the_charts(page):
         'class="tiles"',
         "<h2>Round by round",
         "<h2>Did it get better?",
-        "<h2>Do people agree?",
+        "<h2>Do the labels agree?",
         "<h2>How it got there",
         "<h2>What moved",
         "<h2>What happened",
@@ -33,7 +34,14 @@ def test_the_verdict_stands_on_top_and_the_rounds_before_the_charts(page):
 
 def test_a_run_without_a_guard_has_the_page_of_old(unguarded, tmp_path):
     html = without_config(report(copy_of(unguarded, tmp_path)))
-    for mark in ('class="ending', "Round by round", "Do people agree?", "What moved", "rollback", "Last good policy"):
+    for mark in (
+        'class="ending',
+        "Round by round",
+        "Do the labels agree?",
+        "What moved",
+        "rollback",
+        "Last good policy",
+    ):
         assert mark not in re.sub(r"<style>.*?</style>", "", html, flags=re.S)
     for mark in ('class="undone"', 'class="whisker', 'class="marker alarm"'):
         assert mark not in html
@@ -64,15 +72,16 @@ def test_gold_of_the_policy_that_was_undone_is_drawn_before_that_of_the_older_on
 def test_people_are_drawn_with_their_interval_beside_the_claims(guarded, page):
     section = page[page.index('id="audits"') : page.index("<h2>How it got there")]
     assert section.count('<figure class="chart">') == 4
-    assert 'data-name="people"' in section
+    assert 'data-name="the labeller"' in section
     assert 'data-name="claimed"' in section
     # None of 24 in the round that was undone, with Wilson's interval: z^2 / (24 + z^2) = 3.8415 / 27.8415 = 13.8%.
     assert of_round(guarded, "audit", BAD_ROUND)["anchor_pairs"] == 24
     assert "6 0 0.0% (0.0% to 13.8%)" in section
     assert 'data-log="y"' in section
     newest = small_run.events_of(guarded, "audit")[-1]
+    right = Share(newest["accuracy"], newest["decided"]).of("pair")
     assert (
-        f"Newest audit: right on {newest['accuracy']:.1%}, calibration error {newest['ece']:.1%}, "
+        f"Newest audit: right on {right}, calibration error {newest['ece']:.1%}, "
         f"Brier score {newest['brier']:.2f}." in " ".join(re.findall(r"<desc[^>]*>([^<]*)", section))
     )
 
@@ -164,4 +173,4 @@ def test_the_answers_shown_first_are_of_a_policy_that_was_kept(stopped, tmp_path
 
 
 def test_the_same_guarded_run_gives_the_same_page(guarded, tmp_path, page):
-    assert report(copy_of(guarded, tmp_path)) == page
+    assert report(copy_of(guarded, tmp_path / "run")) == page

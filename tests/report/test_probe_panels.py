@@ -81,13 +81,14 @@ def test_stages_side_by_side_have_the_same_lines(tmp_path: Path) -> None:
 def pipeline(tmp_path: Path, name: str = "p") -> Path:
     path = tmp_path / name
     mean = {"mean": 0.5, "low": 0.25, "high": 0.75, "count": 8}
+    rate = mean | {"answered_by": "the judge"}
     spent = {"tokens_sampled": 10, "tokens_trained": 1990, "note": ""}
     ledger = [
         {"stage": "sft", "kind": "sft", "number": 1, "start": "built in", "labels": 0, "audit_labels": 0, "gold": mean,
-         "kl": mean, "length": mean, "win_rate": mean, **spent},
+         "kl": mean, "length": mean, "win_rate": rate, **spent},
         {"stage": "reward", "kind": "reward", "number": 2, "start": "sft", "labels": 1000, "audit_labels": 0, **spent},
         {"stage": "<dpo>", "kind": "dpo", "number": 3, "start": "sft", "labels": 0, "audit_labels": 3, "gold": None,
-         "kl": mean, "length": mean, "win_rate": mean, "measure_labels": 4, **spent},
+         "kl": mean, "length": mean, "win_rate": rate, "measure_labels": 4, **spent},
     ]  # fmt: skip
     write_run(path / "stages" / "1-sft", [probe("sft", 0), probe("sft", 5)])
     (path / "manifest.json").write_text(json.dumps({"name": name, "stage": "pipeline", "world": "<b>w</b>"}))
@@ -101,6 +102,7 @@ def test_the_report_of_a_pipeline_escapes_what_it_shows(tmp_path: Path) -> None:
     assert "0.50 ±0.25" in page
     assert "<dpo>" not in page
     assert "<b>w</b>" not in page
+    assert "the judge preferred the last policy to SFT in 4 of 8 comparisons (22% to 78%)" in page
     assert "All stages together took 1,007 labels." in page
 
 
@@ -108,6 +110,6 @@ def test_the_ledger_for_a_terminal(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (pipeline(tmp_path) / "ledger.jsonl").read_text().splitlines()]
     columns, table = ledger_table(rows)
     assert all(len(row) == len(columns) for row in table)
-    assert table[0][:4] == ["sft", "built in", "0.50 ±0.25", "50% (25%–75%)"]
+    assert table[0][:4] == ["sft", "built in", "0.50 ±0.25", "50% (25%–75% of 8)"]
     assert table[0][-1] == "2k"
     assert table[1][2] == "–"

@@ -13,7 +13,7 @@ def test_a_whole_run_is_read(unguarded, tmp_path):
     rows[0]["val/explained_variance"] = None
     write_lines(tmp_path / "metrics.jsonl", rows)
     run = read_run(tmp_path)
-    assert run.name == small_run.NAME
+    assert run.name == f"{tmp_path.name} (begun as {small_run.NAME})"
     assert list(run.metrics.steps) == [1, 2, 3, 4, 5, 6]
     assert list(run.metrics.rounds) == [1, 1, 2, 2, 3, 3]
     assert run.metric("val/explained_variance")[1][0] is None
@@ -33,6 +33,30 @@ def test_a_torn_last_line_is_left_out_without_a_word(tmp_path):
         run = read_run(tmp_path)
         assert list(run.metrics.steps) == [0]
         assert run.notes == ()
+
+
+IMPOSSIBLE = {
+    "version": 1, "labels": 9, "loss": 0.5, "trained_on": 8, "train_accuracy": 1e308,
+    "holdout_accuracy": 0.5, "held_out": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "row"),
+    [
+        ("timings.jsonl", {"step": 1, "round": 1, "sample": "soon"}),
+        ("events.jsonl", {"step": 1, "round": 1, "event": "step_skipped", "reason": 7}),
+        ("events.jsonl", {"step": 1, "round": 1, "event": "ensemble_trained"} | IMPOSSIBLE),
+        (
+            "samples.jsonl",
+            {"step": 1, "round": 1, "prompt_index": 0, "prompt": "q", "response": None, "finished": True},
+        ),
+    ],
+)
+def test_a_row_with_a_value_of_another_kind_is_left_out_and_said(file, row, tmp_path):
+    write_lines(tmp_path / file, [row])
+    (tmp_path / "metrics.jsonl").touch()
+    assert read_run(tmp_path).notes == (f"1 line of {file} could not be read and was left out.",)
 
 
 def test_a_broken_line_in_the_middle_is_left_out_and_said(tmp_path):

@@ -59,7 +59,7 @@ def names(directory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def good(unguarded, tmp_path_factory) -> str:
-    return report(copy_of(unguarded, tmp_path_factory.mktemp("run")))
+    return report(copy_of(unguarded, tmp_path_factory.mktemp("run") / unguarded.name))
 
 
 def test_sections_come_in_order(good):
@@ -158,6 +158,14 @@ def test_hidden_characters_are_shown(tmp_path):
     assert not set("\x00\u202e\u2066\U000e0041") & set(html)
 
 
+def test_a_copy_is_titled_with_its_own_name(tmp_path):
+    for name in ("first", "copy"):
+        (tmp_path / name).mkdir()
+        write_lines(tmp_path / name / "manifest.json", [{"name": "first"}])
+    assert "<h1><bdi>first</bdi>" in report(tmp_path / "first")
+    assert "<h1><bdi>copy (begun as first)</bdi>" in report(tmp_path / "copy")
+
+
 def test_visible_keeps_ordinary_text():
     ordinary = "line one\n\tline two – naïve, 日本語, עברית, 👩‍🔬"
     assert visible(ordinary) == ordinary
@@ -235,7 +243,7 @@ def test_many_prompts_moments_and_events_keep_the_page_small(tmp_path):
 
 
 def test_the_same_run_gives_the_same_page(unguarded, tmp_path, good):
-    assert report(copy_of(unguarded, tmp_path)) == good
+    assert report(copy_of(unguarded, tmp_path / unguarded.name)) == good
 
 
 def test_the_report_goes_where_it_is_told_and_leaves_nothing_else(unguarded, tmp_path):

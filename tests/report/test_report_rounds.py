@@ -5,10 +5,12 @@ from rows import event, of_round, sample, write_lines
 import small_run
 from holdfast.preferences.store import PreferenceStore
 from holdfast.report.data import RunData, read_run
+from holdfast.report.delivered import delivered, kept_gold
 from holdfast.report.rounds import MOST_ROWS, ending, round_table, summary
 from holdfast.report.samples import before_and_after
-from holdfast.report.undone import Undone, kept_gold, undone
+from holdfast.report.undone import Undone, undone
 from holdfast.report.words import result, status, tiles
+from holdfast.statistics import Share
 from holdfast.text import figure
 
 
@@ -43,7 +45,7 @@ def test_the_run_as_it_ended(guarded):
     end = ending(run, status(run))
     assert end.level == "healthy"
     assert end.headline == "Healthy at the end; 1 rollback, in round 3."
-    assert end.evidence.startswith("People preferred the policy to the last good policy in 24 of 24 fresh pairs")
+    assert end.evidence.startswith("The labeller preferred the policy to the last good policy in 24 of 24 fresh pairs")
 
 
 def test_a_run_that_stopped_to_ask(stopped):
@@ -78,8 +80,7 @@ FINISHED = event(99, 99, "run_finished")
         (
             [verdict(4), rolled_back(4), FINISHED],
             "healthy",
-            "Healthy at the end, which is the policy of round 3, since people liked that better; 1 rollback, "
-            "in round 4.",
+            "Healthy at the end, which is the policy of round 3, since that was liked better; 1 rollback, in round 4.",
         ),
         (
             [rolled_back(2), rolled_back(4), rolled_back(5), verdict(6), FINISHED],
@@ -200,8 +201,8 @@ def test_words_speak_of_the_line_that_was_kept(tmp_path):
     gold = [{"step": s, "split": "heldout", "gold": g} for s, g in ((0, 0.3), (10, 0.6), (20, 0.1), (20, 0.6))]
     run = run_of(tmp_path, [rolled_back(2, 1, 10, 20)], metrics, gold)
     assert result(run) == (
-        "Proxy rose from 0.10 to 1.00; gold on held-out prompts rose from 0.30 to 0.60. No refresh. "
-        "KL to reference ended at 1.00 nats."
+        "The run stands on the policy of step 10, within round 1. Proxy rose from 0.10 to 1.00; gold on held-out "
+        "prompts rose from 0.30 to 0.60. No refresh. KL to reference ended at 1.00 nats."
     )
     assert kept_gold(run, "heldout") == [(0, 0.3), (10, 0.6), (20, 0.6)]
     assert [(row.step, row.gold) for row in run.gold_undone] == [(20, 0.1)]
@@ -218,7 +219,7 @@ def test_gold_that_was_not_measured_again_goes_with_its_steps(tmp_path):
 def test_a_run_of_which_nothing_was_kept_says_so(tmp_path):
     metrics = [{"step": s, "round": 1, "objective/scores": 1.0} for s in range(1, 11)]
     run = run_of(tmp_path, [rolled_back(1, 0, 0, 10)], metrics)
-    assert result(run) == "10 steps recorded, all of them undone. No refresh."
+    assert result(run) == "The run stands on the reference. Proxy was 1.00 before the first step. No refresh."
 
 
 def test_samples_begin_with_the_last_answers_that_were_kept(tmp_path):
@@ -266,11 +267,12 @@ def guard_refreshes(refresh):
 
 
 def test_the_figures_of_a_guarded_run(guarded):
-    found = summary(read_run(guarded))
+    run = read_run(guarded)
+    found, policy = summary(run), delivered(run)
     audits = small_run.events_of(guarded, "audit")
     assert (found.verdict, found.rollbacks) == ("healthy", 1)
-    assert (found.reference.rate, found.reference.pairs) == (1.0, 12)
-    assert found.reference.claimed == audits[-1]["claimed_reference"]
+    assert (policy.preferred_to_reference.rate, policy.preferred_to_reference.pairs) == (1.0, 12)
+    assert policy.preferred_to_reference.claimed == audits[-1]["claimed_reference"]
     assert found.audit_labels == sum(row["labels"] for row in audits)
     assert found.audit_labels_left == int(small_run.SETTINGS["audit.budget"]) - found.audit_labels
     with PreferenceStore.open(f"sqlite:///{guarded / 'run.db'}") as store:
@@ -279,10 +281,10 @@ def test_the_figures_of_a_guarded_run(guarded):
 
 def test_a_rate_is_of_the_last_audit_that_has_one(guarded, tmp_path):
     events = [of_round(guarded, "audit", 1), event(20, 2, "audit", labels_left=0, labels=0)]
-    found = summary(run_of(tmp_path, events))
-    assert found.reference.rate == 1.0
-    assert found.anchor is None
-    assert found.audit_labels_left == 0
+    run = run_of(tmp_path, events)
+    assert delivered(run).preferred_to_reference.rate == 1.0
+    assert delivered(run).preferred_to_last_good is None
+    assert summary(run).audit_labels_left == 0
 
 
 def test_pairs_asked_about_for_the_choice_at_the_end_are_audit_labels_too(tmp_path):
@@ -307,16 +309,18 @@ def test_what_decided_at_the_end_is_what_people_said_in_all_pairs(tmp_path):
 
 def test_tiles_of_a_guarded_run(guarded):
     shown = {tile.label: (tile.value, tile.note) for tile in tiles(read_run(guarded))}
-    assert list(shown)[:4] == [
+    assert list(shown)[:5] == [
         "Verdict",
-        "People against the reference",
-        "Against the last good policy",
+        "Delivers",
+        "Preferred to the reference",
+        "Preferred to the last good",
         "Audit labels",
     ]
+    assert shown["Delivers"] == ("round 5", "the mean of 2 policies up to round 5, step 10")
     assert shown["Verdict"] == ("healthy", "1 rollback")
     claimed = small_run.events_of(guarded, "audit")[-1]["claimed_reference"]
-    note = f"76% to 100% in 12 pairs; ensemble claims {claimed:.0%}"
-    assert shown["People against the reference"] == ("100%", note)
+    note = f"76% to 100% in 12 pairs, by the labeller; ensemble claims {claimed:.0%}"
+    assert shown["Preferred to the reference"] == ("100%", note)
     gated = [row["accepted"] for row in small_run.events_of(guarded, "refresh")]
     assert shown["Refreshes"][0] == str(sum(gated))
     refused = len(gated) - sum(gated)
@@ -328,9 +332,11 @@ def test_events_of_the_guard_in_words(guarded):
     audit = of_round(guarded, "audit", BAD_ROUND)
     sentence = of_round(guarded, "verdict", BAD_ROUND)["sentence"]
     back = of_round(guarded, "rollback", BAD_ROUND)
-    (told,) = [line for line in lines if line.startswith(f"Audit of {audit['labels']} labels: people 0% vs reference")]
-    assert "0% vs last good (24)" in told
-    assert told.endswith(f"accuracy {audit['accuracy']:.1%}; ECE {audit['ece']:.1%}; 1,080 labels left.")
+    begins = f"Audit of {audit['labels']} labels: the labeller: 0 of 12 pairs (0% to 24%) vs reference"
+    (told,) = [line for line in lines if line.startswith(begins)]
+    assert "0 of 24 pairs (0% to 14%) vs last good" in told
+    right = Share(audit["accuracy"], 36).of("pair")
+    assert told.endswith(f"ensemble right on {right}; ECE {audit['ece']:.1%}; 1,080 labels left.")
     assert f"Verdict hacking: {sentence}." in lines
     assert (
         f"Rolled back to the policy of round 2 and ensemble v{back['ensemble_version']}, 2 steps and "
@@ -357,8 +363,13 @@ UNMEASURED = {"before": {"newest": None}, "after": {"newest": None}}
     [
         ({"accepted": False, "version": 3, "reason": "worse"} | UNMEASURED, "Gate refused v3: worse."),
         (
-            {"version": 3, "before": {"newest": {"accuracy": 0.66}}, "after": {"newest": {"accuracy": 0.7}}},
-            "Gate accepted v3 (66.0% right before, 70.0% after).",
+            {
+                "version": 3,
+                "before": {"newest": {"accuracy": 0.65, "pairs": 20}},
+                "after": {"newest": {"accuracy": 0.7, "pairs": 20}},
+            },
+            "Gate accepted v3 (before: right on 13 of 20 newest labels (43% to 82%), after: on 14 of 20 newest labels "
+            "(48% to 85%)).",
         ),
     ],
 )

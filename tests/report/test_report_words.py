@@ -63,12 +63,20 @@ def test_a_small_dip_after_the_peak_is_not_called_over_optimisation(tmp_path):
     [
         ([], "No step recorded yet."),
         ([{"step": 0}], "1 step recorded, none with a score. No refresh."),
-        ([{"step": 0, "objective/scores": 0.2}], "Proxy was 0.20 at step 0. No refresh."),
+        ([{"step": 0, "objective/scores": 0.2}], "Proxy was 0.20 before the first step. No refresh."),
         (curve("objective/scores", [0.5, 0.7, 0.501]), "Proxy stayed at 0.50. No refresh."),
         (curve("objective/scores", [0.5, -0.5]), "Proxy fell from 0.50 to −0.50. No refresh."),
         (
             [{"step": 0, "objective/kl": 9.5, "control/kl_target": 8}],
             "1 step recorded, none with a score. No refresh. KL to reference was 9.50 nats, over its budget of 8.",
+        ),
+        (
+            [{"step": 0, "objective/kl": 0.67, "control/kl_target": 1.5092}],
+            "1 step recorded, none with a score. No refresh. KL to reference was 0.67 nats of a budget of 1.51.",
+        ),
+        (
+            [{"step": 0, "objective/kl": 0.01, "control/kl_target": 0.5}],
+            "1 step recorded, none with a score. No refresh. KL to reference was 0.010 nats of a budget of 0.5.",
         ),
     ],
 )
@@ -110,15 +118,17 @@ def test_status_follows_the_last_word(tmp_path, kinds, expected):
                 "version": 2,
                 "reason": "spread",
                 "labels": 520,
+                "trained_on": 460,
                 "train_accuracy": 0.66,
-                "holdout_accuracy": 0.756,
+                "holdout_accuracy": 0.75,
+                "held_out": 60,
             },
-            "Reward ensemble refreshed to v2 (spread) from 520 labels, 66.0% right on training comparisons, 75.6% "
-            "right on held-out comparisons.",
+            "Reward ensemble refreshed to v2 (spread) from 520 labels, right on 66% of 460 training comparisons, right "
+            "on 45 of 60 held-out comparisons (63% to 84%).",
         ),
         (
-            {"event": "ensemble_trained", "version": 1, "labels": 300, "train_accuracy": 0.83},
-            "Reward ensemble v1 trained from 300 labels, 83.0% right on training comparisons.",
+            {"event": "ensemble_trained", "version": 1, "labels": 300, "trained_on": 300, "train_accuracy": 0.83},
+            "Reward ensemble v1 trained from 300 labels, right on 83% of 300 training comparisons.",
         ),
         (
             {"event": "labels_collected", "comparisons": 40, "labels": 1},

@@ -201,7 +201,10 @@ def test_holdout_accuracy_by_hand(store: PreferenceStore, tmp_path: Path, traine
     # Every label says a.
     right = float((a_KP.mean(0) > b_KP.mean(0)).float().mean())
     assert outcome.holdout_accuracy == pytest.approx(right)
-    assert refreshing.holdout_accuracy() == pytest.approx(right)
+    measured = refreshing.holdout_accuracy()
+    assert measured is not None
+    assert measured.value == pytest.approx(right)
+    assert measured.count == outcome.held_out == 26
 
 
 def test_a_changed_mind_counts_with_its_newest_answer(

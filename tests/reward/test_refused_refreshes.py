@@ -20,6 +20,9 @@ from holdfast.reward.evidence import Stance
 from holdfast.reward.examination import Enquiry
 from holdfast.reward.gate import Decision
 from holdfast.reward.training import unseen_by
+from holdfast.statistics import Share
+
+NONE = Share(0.0, 0)
 
 
 @pytest.fixture
@@ -203,7 +206,7 @@ def test_labels_that_turn_round_are_refused_and_more_of_the_same_are_not(
     refreshing.config = RefreshConfig(old_per_new=1.0, comparisons=0, lr=1e-2, warmup_steps=2)
     _add_toys(store, 240, 0, honest=True)
     refreshing.first_version(Streams(0))
-    assert (refreshing.holdout_accuracy() or 0.0) > 0.9
+    assert (refreshing.holdout_accuracy() or NONE).value > 0.9
     _add_toys(store, 100, 2, honest=True)
     good = refreshing.refresh(2, 5, Streams(0))
     assert good is not None
@@ -213,7 +216,7 @@ def test_labels_that_turn_round_are_refused_and_more_of_the_same_are_not(
     assert bad is not None
     assert not bad.accepted
     assert refreshing.ensemble.version == 2
-    assert (refreshing.holdout_accuracy() or 0.0) > 0.6, "most held-out labels are still honest ones"
+    assert (refreshing.holdout_accuracy() or NONE).value > 0.6, "most held-out labels are still honest ones"
 
 
 def _add_toys(store: PreferenceStore, count: int, round: int, honest: bool) -> None:

@@ -14,7 +14,7 @@ from holdfast.rollout.sampler import Rollout
 class Told:
     """An ensemble that scores an answer by its first token (one member) and by its last (the other)."""
 
-    version, labels = 4, 99
+    version, labels, degraded = 4, 99, ()
 
     def scores(self, prompts: list[list[int]], responses: list[list[int]]) -> torch.Tensor:
         return torch.tensor([[float(r[0]) for r in responses], [float(r[-1]) for r in responses]])

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import socket
 from pathlib import Path
 
 import msgpack
@@ -307,3 +308,14 @@ def test_without_msgpack_oat_is_told_what_to_install(served, monkeypatch):
     status, answer, _ = served.post("/get_feedback", body=b"\x80")
     assert status == 501
     assert "pip install msgpack" in answer["detail"]
+
+
+def test_a_trainer_that_never_ends_its_request_is_given_up(served, monkeypatch):
+    monkeypatch.setattr("holdfast.web.connections.REQUEST_SECONDS", 0.3)
+    host, _, port = served.address.removeprefix("http://").partition(":")
+    head = f"POST /score HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 999\r\n\r\n"
+    for beginning in (head.encode()[:40], head.encode() + b'{"prompts"'):
+        with socket.create_connection((host, int(port)), timeout=5) as wire:
+            wire.sendall(beginning)
+            assert wire.makefile("rb").read().startswith(b"HTTP/1.1 408 Request Timeout")
+    assert served.get("/health")[0] == 200

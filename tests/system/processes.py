@@ -10,6 +10,7 @@ import importlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from typing import Any, Literal
 
 import forked
 import small_run
+import tally
+from holdfast.checkpoint.pace import SavePace
+from holdfast.run.learner import Learner
 
 TIMEOUT_SECONDS = 240.0
 
@@ -59,6 +63,24 @@ class Point:
 
 
 @dataclass(frozen=True)
+class SlowSteps:
+    """To the clock by which saves are paced, every step of the policy takes this many seconds."""
+
+    seconds: float = 100.0
+
+    def put_in(self) -> None:
+        spent, step = 0.0, Learner.step
+
+        def slow(learner: Learner) -> str:
+            nonlocal spent
+            spent += self.seconds
+            return step(learner)
+
+        clock = functools.partialmethod(SavePace.__init__, clock=lambda: time.monotonic() + spent)
+        Learner.step, SavePace.__init__ = slow, clock  # type: ignore[assignment,method-assign]
+
+
+@dataclass(frozen=True)
 class Ended:
     """How a process ended: its exit code (negative for a signal) and all that it printed."""
 
@@ -66,15 +88,40 @@ class Ended:
     printed: str
 
 
-def command(argv: list[str], output: Path, *points: Point) -> Ended:
-    """`holdfast ARGV` in a process of its own."""
+@dataclass(frozen=True)
+class ClockJump:
+    """The clock of the process goes wrong by so many seconds, as after a bad battery or a careless administrator."""
+
+    seconds: float
+
+    def put_in(self) -> None:
+        right, jump = time.time, self.seconds
+        time.time = lambda: right() + jump
+
+
+# What is done to a process before it begins.
+Change = Point | SlowSteps | ClockJump
+
+
+def command(argv: list[str], output: Path, *points: Change, dies_after: float | None = None) -> Ended:
+    """`holdfast ARGV` in a process of its own, which may be killed from outside after so many seconds."""
     process = forked.start(argv, output, [point.put_in for point in points])
-    process.join(TIMEOUT_SECONDS)
+    process.join(TIMEOUT_SECONDS if dies_after is None else dies_after)
+    if process.exitcode is None and dies_after is not None:
+        process.kill()
+        process.join()
     if process.exitcode is None:
         process.kill()
         process.join()
         raise AssertionError(f"holdfast {argv[0]} did not end: {output.read_text()}")
+    _count(process.exitcode, points)
     return Ended(process.exitcode, output.read_text())
+
+
+def _count(code: int, points: tuple[Change, ...]) -> None:
+    tally.count("kills", code == -signal.SIGKILL)
+    tally.count("other signals", sum(isinstance(point, Point) and point.number != signal.SIGKILL for point in points))
+    tally.count("clock jumps", sum(isinstance(point, ClockJump) for point in points))
 
 
 def several(argv: list[str], output: Path, *points: Point, rank: int = 1, count: int = 2) -> list[Ended]:
@@ -103,14 +150,14 @@ def several(argv: list[str], output: Path, *points: Point, rank: int = 1, count:
     return [Ended(process.exitcode or 0, place.read_text()) for process, place in started]
 
 
-def run_until(tmp: Path, *points: Point, **changes: str) -> Path:
+def run_until(tmp: Path, end: Point, *points: Change, **changes: str) -> Path:
     """Start a small run that meets its end; returns its directory."""
-    ended = command(small_run.run_arguments(tmp / "runs", **changes), tmp / "run.txt", *points)
-    assert ended.code == -points[0].number, ended
+    ended = command(small_run.run_arguments(tmp / "runs", **changes), tmp / "run.txt", end, *points)
+    assert ended.code == -end.number, ended
     return tmp / "runs" / small_run.NAME
 
 
-def resume(run: Path, *points: Point, code: int = 0) -> Ended:
+def resume(run: Path, *points: Change, code: int = 0) -> Ended:
     ended = command(["resume", str(run)], run.parent / "resume.txt", *points)
     assert ended.code == code, ended
     return ended

@@ -58,12 +58,14 @@ def constant(value: float) -> float:
     return 7.5
 
 
-def all_but_gold(run: Path, last: int = small_run.ROUNDS) -> dict[str, object]:
+def all_but_gold(run: Path, last: int = small_run.ROUNDS) -> dict[str, Any]:
     """What two equal runs share, with the two newest checkpoints and what happened, and without the lab's file."""
     result = small_run.result_of(run, f"round-{last:04d}")
     del result["gold.jsonl"]
     before = small_run.checkpoint_of(run, f"round-{last - 1:04d}")
     result |= {f"before/{name}": part for name, part in before.items()}
+    for name in ("parts", "before/parts"):  # how far the lab's file goes is the lab's own
+        result[name] = {part: state for part, state in result[name].items() if part != "audience"}
     return result | {"events": without_clock(events_of(run))}
 
 

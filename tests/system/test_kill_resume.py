@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import signal
 import subprocess
@@ -15,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import Point, command, resume, run_until
+from processes import ClockJump, Point, SlowSteps, command, resume, run_until
 
 import small_run
+import tally
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from small_run import differences, events_of, result_of, rows_of, tree_of
@@ -44,7 +46,7 @@ CHAIN = (
     Point("holdfast.reward.training:_fit_member", call=2),  # in the middle of a refresh
     Point("holdfast.reward.training:_fit_member", call=2),  # at the same place again
     Point("holdfast.checkpoint.store:rename", about="round-0003-step-0001"),  # written, not yet in place
-    Point("holdfast.lab.observer:Rows.append", call=5),  # some of the last rows are there
+    Point("holdfast.track.sinks:JsonlFile.append", call=5, about="'split'"),  # some of the last rows are there
     Point("holdfast.run.run:write_report"),  # all done but the report
 )
 
@@ -58,7 +60,7 @@ def test_killed_and_resumed_equals_unbroken(point: Point, unbroken_result: dict[
 
 
 def test_at_most_one_step_is_done_again(unbroken_result: dict[str, object], tmp_path: Path) -> None:
-    run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._accumulate", call=18), checkpoint__every_steps="1")
+    run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._accumulate", call=18), SlowSteps())
     assert (run / "checkpoints" / "round-0002").is_dir()
     resume(run)
     assert differences(result_of(run), unbroken_result) == []
@@ -68,17 +70,44 @@ def test_at_most_one_step_is_done_again(unbroken_result: dict[str, object], tmp_
 
 
 def test_killed_again_and_again(unbroken_result: dict[str, object], tmp_path: Path) -> None:
-    run = run_until(tmp_path, CHAIN[0], checkpoint__every_steps="1")
+    run = run_until(tmp_path, CHAIN[0], SlowSteps())
     for point in CHAIN[1:]:
-        resume(run, point, code=-signal.SIGKILL)
+        resume(run, point, SlowSteps(), code=-signal.SIGKILL)
     resume(run)
+    assert differences(result_of(run), unbroken_result) == []
+
+
+SEED = 26
+
+
+def test_killed_at_random_times(thorough: bool, unbroken_result: dict[str, object], tmp_path: Path) -> None:
+    """From outside, at whatever it is doing; a run takes about a second."""
+    rng = random.Random(SEED)
+    print(f"seed {SEED}")
+    for life in range(12 if thorough else 1):
+        argv = small_run.run_arguments(tmp_path / str(life))
+        run = tmp_path / str(life) / small_run.NAME
+        for _ in range(5 if thorough else 3):
+            command(argv, tmp_path / "killed.txt", SlowSteps(), dies_after=rng.uniform(0.0, 1.2))
+            argv = ["resume", str(run)] if (run / "manifest.json").exists() else argv
+        ended = command(argv, tmp_path / "ended.txt")
+        assert ended.code == 0, ended
+        assert differences(result_of(run), unbroken_result) == []
+
+
+@pytest.mark.parametrize("seconds", [-400 * 86400.0, 400 * 86400.0], ids=["back", "ahead"])
+def test_the_clock_may_jump_between_two_starts(
+    seconds: float, unbroken_result: dict[str, object], tmp_path: Path
+) -> None:
+    run = run_until(tmp_path, Point("holdfast.run.loop:OnlineLoop.collect", call=2, when="after"))
+    resume(run, ClockJump(seconds))
     assert differences(result_of(run), unbroken_result) == []
 
 
 def test_a_critic_of_its_own_comes_back_too(tmp_path: Path) -> None:
     whole = small_run.run(tmp_path / "whole", policy__critic="model")
     point = Point("holdfast.train.ppo:PPO._accumulate", call=15)
-    run = run_until(tmp_path, point, policy__critic="model", checkpoint__every_steps="1")
+    run = run_until(tmp_path, point, SlowSteps(), policy__critic="model")
     resume(run)
     assert any(name.startswith("critic/") for name in result_of(run))
     assert differences(result_of(run), result_of(whole)) == []
@@ -119,12 +148,14 @@ def test_a_second_signal_stops_at_once_and_can_be_resumed_too(
 
 
 def flip_a_byte(path: Path) -> None:
+    tally.count("damaged files")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
 def cut_short(path: Path) -> None:
+    tally.count("damaged files")
     path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -204,8 +235,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(
     before = tree_of(cut_run, but_not=aside)
     assert main(["resume", str(cut_run)]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("holdfast: No usable checkpoint in")
-    assert told.count("\n") == 1
+    assert told.splitlines()[-1].startswith("holdfast: No usable checkpoint in")
     assert tree_of(cut_run, but_not=aside) == before
 
 
@@ -213,6 +243,24 @@ def test_a_changed_reference_is_refused(cut_run: Path, capsys: pytest.CaptureFix
     flip_a_byte(cut_run / "reference" / "model.safetensors")
     assert main(["resume", str(cut_run)]) == 2
     assert "model.safetensors is missing or not as it was written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl", "gold.jsonl"])
+def test_a_log_that_was_changed_before_the_last_commit_is_refused(
+    cut_run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = cut_run / name
+    whole = log.read_bytes()
+    log.write_bytes(whole.replace(b'"round": 1', b'"round": 7', 1))
+    before = {path: path.read_bytes() for path in cut_run.glob("*.jsonl")}
+    assert main(["resume", str(cut_run)]) == 2
+    printed = capsys.readouterr().err
+    assert f"{log} was changed" in printed
+    assert "bring the file back" in printed
+    assert "Traceback" not in printed
+    assert {path: path.read_bytes() for path in cut_run.glob("*.jsonl")} == before
+    log.write_bytes(whole)
+    assert main(["resume", str(cut_run)]) == 0
 
 
 def test_a_finished_run_can_be_resumed_and_stays_as_it_is(unbroken: Path, tmp_path: Path) -> None:

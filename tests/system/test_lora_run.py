@@ -90,9 +90,9 @@ def test_two_runs_are_equal_and_a_resumed_one_is_too(run: Path, tmp_path: Path) 
 
 def test_exported_weights_and_adapters_say_the_same_as_the_policy(run: Path, tmp_path: Path) -> None:
     directory = RunDirectory.open(run)
-    name = export_policy(directory, tmp_path / "merged", None)
+    name = export_policy(directory, tmp_path / "merged", None).checkpoint
     merged = Policy(AutoModelForCausalLM.from_pretrained(tmp_path / "merged"))
-    own, codec, _, _ = checkpoint_policy(directory, name, merge=False)
+    own, codec, _ = checkpoint_policy(directory, name, merge=False)
     reference = AutoModelForCausalLM.from_pretrained(run / "reference")
     prompts, answers = [codec.encode_prompt("Hello, when do you open?")], [codec.encode_response("We open at noon.")]
     batch = take_rows(prompts, answers, [0], codec.pad_id, "cpu")

@@ -127,7 +127,8 @@ def good_until_round_3(monkeypatch):
 def test_the_guard_returns_to_nothing_that_an_owner_left(asked, good_until_round_3):
     """The owner goes back behind the last good policy, to a checkpoint that the next one would have removed."""
     run = asked(("rollback", {"checkpoint": "round-0002"}), run__rounds="4", checkpoint__keep="2")
-    assert good_until_round_3 == ["round-0000", "round-0001", "round-0002", "round-0002"]
+    # Round 3 was undone, and so it is done again: in round 4, before a fifth and last one.
+    assert good_until_round_3 == ["round-0000", "round-0001", "round-0002", "round-0002", "round-0002"]
     checkpoints = CheckpointStore(run / "checkpoints")
     assert checkpoints.pinned == {"round-0002"}
     assert checkpoints.load("round-0002")
@@ -196,11 +197,11 @@ def test_a_round_that_was_cut_in_its_audit_asks_other_things_after_a_change(tmp_
     """The audit of round 3 is stored and not answered; done again under another reward or beta its answers differ."""
     ask = Collector.ask
 
-    def cut(self, comparisons):
+    def cut(self, comparisons, *args, **settings):
         if "/audit-r0003" in comparisons[0].id:
             self.store.add_comparisons(comparisons)
             raise KeyboardInterrupt
-        return ask(self, comparisons)
+        return ask(self, comparisons, *args, **settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(Collector, "ask", cut)

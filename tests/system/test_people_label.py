@@ -125,7 +125,7 @@ def test_a_run_waits_for_one_batch_at_a_time(place, monkeypatch):
     runs, url = place
     waiting = []
 
-    def interrupt(self, asked, batch, began):
+    def interrupt(self, asked, batch, began, reason):
         waiting.append([found.name for found in self._queue.waiting()])
         raise Interrupted
 
@@ -154,7 +154,7 @@ def test_a_cut_audit_goes_on_though_late_answers_change_what_it_asks(place, monk
             choices = [Choice.A if first == likes_policy else Choice.B for first in policy_first]
             store.add_labels([Label(pair.id, "anna", choice) for pair, choice in zip(pairs, choices, strict=True)])
 
-    def too_few_in_time(self, comparisons, batch, began):
+    def too_few_in_time(self, comparisons, batch, began, reason):
         ids = [comparison.id for comparison in comparisons]
         if batch == further:
             asked.append(ids)
@@ -163,7 +163,7 @@ def test_a_cut_audit_goes_on_though_late_answers_change_what_it_asks(place, monk
         late.extend(ids[len(in_time) :])
         answer(in_time)
 
-    def all_in_time(self, comparisons, batch, began):
+    def all_in_time(self, comparisons, batch, began, reason):
         asked.append([comparison.id for comparison in comparisons])
         answer(asked[-1])
 
@@ -191,11 +191,11 @@ def test_what_owners_ask_for_while_an_audit_waits_does_not_change_its_questions(
     runs, url = place
     wait, asked = TeamLabeller._wait, set()
 
-    def interrupt(self, comparisons, batch, began):
+    def interrupt(self, comparisons, batch, began, reason):
         if comparisons[0].purpose == "audit":
             asked.update(comparison.id for comparison in comparisons)
             raise Interrupted
-        wait(self, comparisons, batch, began)
+        wait(self, comparisons, batch, began, reason)
 
     with people_at_work.answering(url, small_run.NAME):
         with monkeypatch.context() as patch:
@@ -396,7 +396,7 @@ def test_a_run_goes_on_without_second_opinions(place, monkeypatch):
     """They are only measured, so a judge that is not there does not end the run; an event says it."""
     runs, url = place
     absent = {"judge__url": "http://127.0.0.1:1/v1", "judge__model": "tiny"}
-    monkeypatch.setattr("holdfast.people.judge.RETRIES", 0)
+    monkeypatch.setattr("holdfast.remote.endpoint.FIRST_WAIT_SECONDS", 0.0)
     monkeypatch.setattr("holdfast.people.team.SECOND_SHARE", 1.0)
     more = {"world__labeller": "people+judge", "judge__share": "0.0", "run__rounds": "1"}
     with people_at_work.answering(url, small_run.NAME):
@@ -411,3 +411,14 @@ def test_a_judge_needs_to_be_told_where():
         load_config(None, ["world.labeller=judge"])
     with pytest.raises(HoldfastError, match=r"needs judge\.model"):
         load_config(None, ["world.labeller=judge", "judge.url=http://127.0.0.1/v1"])
+
+
+def test_one_that_is_skipped_was_left_out(place):
+    """Of the first eight one is skipped, by the only person there is."""
+    runs, url = place
+    first = f"{small_run.NAME}/r0000-00000"
+    choose = lambda lease: "skip" if lease.comparison.id == first else "left"  # noqa: E731
+    with people_at_work.answering(url, small_run.NAME, choose=choose):
+        run = small_run.run(runs, **settings(url, run__rounds="1"))
+    reasons = [event["reason"] for event in small_run.events_of(run, "waited")]
+    assert reasons[0] == "1 was left out, since people skipped it"

@@ -22,7 +22,7 @@ def without_offsets(result: dict[str, object]) -> dict[str, object]:
     """How many bytes of probes there are is all that may differ."""
     parts = result["parts"]
     assert isinstance(parts, dict)
-    parts["files"].pop("probes")
+    parts["files"].pop("probes.jsonl")
     return result
 
 

@@ -52,7 +52,7 @@ def test_the_audit_finds_it_and_the_run_goes_back(rolled_back: Path) -> None:
     assert rollback["to"] == "round-0001"
     assert rollback["step_to"] == small_run.STEPS
     assert rollback["kl_undone"] > 0.0
-    assert "people preferred" in rollback["reason"]
+    assert "the labeller preferred" in rollback["reason"]
 
 
 def test_the_state_is_bit_for_bit_that_of_the_good_checkpoint_but_for_what_was_changed(rolled_back: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_run_ends_with_the_policy_that_people_like_better(changes: dict[str, s
     assert "hacking" not in {event["level"] for event in events_of(run, "verdict")}
     (rollback,) = events_of(run, "rollback")
     assert (rollback["round"], rollback["to"]) == (2, "round-0001")
-    assert rollback["reason"].startswith("the run ends with the policy that people liked better: people preferred")
+    assert rollback["reason"].startswith("the run ends with the policy that was liked better: the labeller preferred")
     # Everyone was asked as often as in a suspicious round.
     assert events_of(run, "audit")[-1]["anchor_pairs"] == 8
     # And twice as often again before the run ends with an earlier policy, in pairs that were not asked about yet.

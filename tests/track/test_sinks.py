@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.checkpoint import files
 from holdfast.errors import HoldfastError
-from holdfast.track.sinks import JsonlFile, TensorBoardSink, TrackioSink, WandbSink, read_rows
+from holdfast.track.sinks import JsonlFile, TensorBoardSink, TrackioSink, WandbSink, mark_logs, read_rows, rewind_logs
 
 
 def test_rows_can_be_read_at_once_and_have_a_fixed_order(tmp_path: Path) -> None:
@@ -49,17 +49,17 @@ def test_one_row_is_one_line_whatever_its_text(tmp_path: Path) -> None:
     assert list(read_rows(tmp_path / "s.jsonl")) == [{"text": text}]
 
 
-def test_truncate_goes_back_and_refuses_to_go_forward(tmp_path: Path) -> None:
+def test_a_log_goes_back_to_a_commit_and_refuses_to_go_forward(tmp_path: Path) -> None:
     file = JsonlFile(tmp_path / "m.jsonl")
     file.append({"step": 1})
-    place = file.size()
+    places: dict[str, Any] = {}
+    mark_logs([file], places)
     file.append({"step": 2})
-    file.truncate(place)
+    rewind_logs([file], places)
     file.append({"step": 3})
     assert [row["step"] for row in read_rows(tmp_path / "m.jsonl")] == [1, 3]
-    for offset in (file.size() + 1, -1):
-        with pytest.raises(HoldfastError, match="rows are missing"):
-            file.truncate(offset)
+    with pytest.raises(HoldfastError, match="rows are missing"):
+        rewind_logs([file], {"m.jsonl": {**places["m.jsonl"], "size": file.size() + 1}})
     assert [row["step"] for row in read_rows(tmp_path / "m.jsonl")] == [1, 3]
 
 

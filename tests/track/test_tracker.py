@@ -1,5 +1,6 @@
 """What a run writes down, and taking it back when it resumes."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from datetime import datetime
@@ -124,14 +125,40 @@ def test_rewind_takes_back_all_files_or_none(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path)
     write_steps(tracker, range(1, 3))
     offsets = tracker.state()
-    assert offsets.keys() == {"metrics", "events", "samples", "probes"}
+    assert offsets.keys() == {"metrics.jsonl", "events.jsonl", "samples.jsonl", "probes.jsonl"}
     write_steps(tracker, range(3, 4))
     with pytest.raises(HoldfastError, match=r"samples\.jsonl has .* rows are missing"):
-        tracker.restore({**offsets, "samples": 10**6})
+        tracker.restore({**offsets, "samples.jsonl": {"size": 10**6, "sha256": ""}})
     with pytest.raises(HoldfastError, match="resume from another checkpoint"):
-        tracker.restore({"metrics": 0})
+        tracker.restore({"metrics.jsonl": offsets["metrics.jsonl"]})
     for name in ("metrics", "events", "samples", "probes"):
         assert [row["step"] for row in read_rows(tmp_path / f"{name}.jsonl")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["metrics", "events", "samples", "probes"])
+def test_a_byte_changed_before_the_last_commit_is_refused_and_after_it_is_cut(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.jsonl"
+    tracker = Tracker(tmp_path)
+    write_steps(tracker, range(1, 3))
+    places = tracker.state()
+    committed = path.stat().st_size
+    write_steps(tracker, range(3, 4))
+    tracker.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:committed] + whole[committed:].replace(b"3", b"7"))
+    resumed = Tracker(tmp_path)
+    resumed.restore(places)
+    write_steps(resumed, range(3, 4))
+    # The checksum that is carried along is that of the bytes that are there.
+    assert resumed.state()[path.name]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    resumed.close()
+    path.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    damaged = Tracker(tmp_path)
+    with pytest.raises(HoldfastError, match=rf"{path} was changed: .* bring the file back"):
+        damaged.restore(places)
+    damaged.close()
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_offsets_are_given_only_for_rows_that_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

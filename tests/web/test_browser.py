@@ -12,10 +12,12 @@ from playwright.sync_api import Page, expect, sync_playwright
 from sqlalchemy import select
 
 import forked
+import nostalgic
 import people_at_work
 import served
 import servers
 import small_run
+import tally
 import web_site
 from holdfast.config.schema import PeopleConfig
 from holdfast.people.queue import LabelQueue
@@ -262,6 +264,7 @@ def test_hostile_text_is_shown_as_text(browser, place):
         page = visit.go("/label")
         seen = set()
         for _ in HOSTILE:
+            tally.count("hostile texts")
             assert page.evaluate("window.hacked") is None
             seen.add(page.locator(".prompt .text").text_content())
             assert page.locator(".prompt .text *").count() == 0  # nothing of it became an element
@@ -368,7 +371,7 @@ def test_the_dashboard_lives_and_an_owner_rolls_a_live_run_back(browser, tmp_pat
             page = visit.go("/")
             expect(page.locator("svg.hf-chart").first).to_be_visible()
             steps = lambda: int(  # noqa: E731
-                re.search(r"Last step\s+([\d,]+)", page.locator(".tiles").inner_text())[1].replace(",", "")
+                re.search(r"Last step\s+([\d,]+)", page.locator(".tiles").first.inner_text())[1].replace(",", "")
             )
             first = steps()
             until(lambda: (page.wait_for_timeout(100), steps() > first)[1], "the dashboard stands still")
@@ -431,6 +434,26 @@ def test_both_pages_read_well_to_a_screen_reader(browser, place):
             "[...document.querySelectorAll('input:not([type=hidden]), select, textarea')]"
             ".every(one => one.labels?.length || one.getAttribute('aria-label'))"
         )
+        visit.check()
+
+
+def test_the_dashboard_is_three_screens_and_what_is_unfolded_stays_so(browser, tmp_path):
+    """Of a run with everything there is to show: a rollback, audits, refreshes, signals."""
+    run = small_run.run(tmp_path, world__labeller=nostalgic.SPEC, run__rounds="4")
+    token = served.sessions(f"sqlite:///{run / 'run.db'}", anna="owner")["anna"]
+    with served.serving(run) as server:
+        visit = Visit(browser, server.address, token, viewport={"width": 1280, "height": 800})
+        page = visit.go("/")
+        expect(page.locator("svg.hf-chart").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollHeight") <= 3 * 800
+        expect(page.locator("#how svg").first).not_to_be_visible()
+        page.locator("#how > summary").click()
+        expect(page.locator("#how svg").first).to_be_visible()
+        number = page.locator("#live").get_attribute("data-picture")
+        with (run / "events.jsonl").open("a") as events:
+            events.write(json.dumps({"step": 8, "round": 4, "event": "resumed", **fields_of("resumed")}) + "\n")
+        expect(page.locator("#live")).not_to_have_attribute("data-picture", number)
+        expect(page.locator("#how svg").first).to_be_visible()
         visit.check()
 
 

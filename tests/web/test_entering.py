@@ -4,8 +4,12 @@ import asyncio
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
+from sqlalchemy import insert
+from sqlalchemy.exc import IntegrityError
+from starlette.testclient import TestClient
 
 import web_site
 from holdfast.cli.serve import server_config
@@ -64,6 +68,43 @@ def test_an_invitation_makes_one_account(site):
     again = site.anonymous().post(link, data={"name": "eve", "password": web_site.PASSWORD})
     assert (again.status_code, "has been used" in again.text) == (404, True)
     assert site.anonymous().get("/join/guessed-token").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["Owner", "OWNER", "ｏｗｎｅｒ"])
+def test_a_name_in_another_case_is_the_same_person(site, name):
+    """Who logs in so is the person of that name; nobody else can be made of it."""
+    reply = site.anonymous().post("/login", data={"name": name, "password": web_site.PASSWORD})
+    assert (reply.status_code, reply.headers["location"]) == (303, "/")
+    assert site.site.accounts.check_password(name, web_site.PASSWORD).name == "owner"
+    with pytest.raises(HoldfastError, match=r"is taken by owner, and names that differ in case only|letters, digits"):
+        site.site.accounts.create(name, web_site.PASSWORD, "labeller")
+
+
+def test_names_that_differ_in_case_only_are_not_made_at_the_same_time(url):
+    """Eight at once, each by a store of its own: one of them is there in the end, and the others are told."""
+    names = [f"{a}{b}{c}" for a in "aA" for b in "nN" for c in "aA"]
+
+    def make(name):
+        with closing(Database(url)) as database:
+            try:
+                return AccountStore(database, hasher=web_site.QUICK).create(name, web_site.PASSWORD, "owner").name
+            except HoldfastError as error:
+                return str(error)
+
+    with closing(Database(url)) as database, ThreadPoolExecutor(len(names)) as pool:
+        said = list(pool.map(make, names))
+        (account,) = AccountStore(database).all()
+        assert [one for one in said if "is taken by" not in one] == [account.name]
+        row = {"name": "x", "folded": "ana", "role": "owner", "password": "", "created_at": 0.0}
+        with database._engine.connect() as connection, pytest.raises(IntegrityError):
+            connection.execute(insert(accounts), row)
+
+
+def test_guesses_in_several_cases_are_guesses_at_one_account(sqlite_site):
+    for n, name in enumerate(("owner", "Owner", "oWner", "owNer", "ownEr")):
+        guess = TestClient(sqlite_site.app, base_url=web_site.BASE, client=(f"10.0.0.{n}", 50000))
+        assert guess.post("/login", data={"name": name, "password": "guess guess"}).status_code == 401
+    assert sqlite_site.anonymous().post("/login", data=LOGIN).status_code == 429
 
 
 def test_who_is_disabled_is_out_at_once_and_the_last_owner_stays(site):

@@ -1,5 +1,6 @@
 """The labelling page and the pages around it without a browser: what is shown, and what must not be."""
 
+import json
 import re
 import time
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 import web_site
 from holdfast.models.prompt import Message
 from holdfast.preferences.comparison import Choice, Label
+from holdfast.run.demand import label_demand
 from holdfast.web.differences import MOST_PIECES, differences
 
 FRAGMENT = {"X-Fragment": "1"}
@@ -106,6 +108,17 @@ def test_differences_are_found_and_nothing_is_lost():
     assert "".join(piece.text for piece in other) == "the blue house is very old"
     assert [piece.text.strip() for piece in one if piece.differs] == ["red"]
     assert [piece.text.strip() for piece in other if piece.differs] == ["blue", "very"]
+
+
+def test_differences_are_marked_only_where_answers_are_alike():
+    alike = (
+        "The terrace is closed this year. Tables are booked by phone.",
+        "The terrace is open this year. Book by phone.",
+    )
+    other = "The terrace is closed this year. Our team is here for you all day.", "Our wine comes from abroad, as ever."
+    assert any(piece.differs for side in differences(*alike) for piece in side)
+    assert [[piece.text for piece in side] for side in differences(*other)] == [[text] for text in other]
+    assert not any(piece.differs for side in differences(*other) for piece in side)
 
 
 @pytest.mark.parametrize(("a", "b"), [("same", "same"), ("", ""), ("", "x"), ("w " * MOST_PIECES, "v " * MOST_PIECES)])
@@ -214,6 +227,85 @@ def test_samples_are_sorted_as_asked(site):
     assert order("disagreement") == ["p0", "p2", "p1"]
     assert order("suspicion")[0] == "p2"
     assert order("round")[0] == "p2"
+
+
+def sample(step: int, prompt: int, response: str) -> str:
+    row = {"step": step, "round": step, "prompt_index": prompt, "prompt": f"p{prompt}", "response": response}
+    return json.dumps({**row, "finished": True, "score": 0.5, "spread": 0.1}) + "\n"
+
+
+def test_answers_are_shown_before_and_after_side_by_side(site):
+    """Before is the first answer; after is that of the policy the run stands on, and not of one that was undone."""
+    run = site.site.run.path
+    steps = [json.dumps({"step": n, "round": n, "objective/scores": 0.1, "control/lr": 0.1}) + "\n" for n in (1, 2)]
+    (run / "metrics.jsonl").write_text("".join(steps))
+    back = {"to": "round-0001", "step_from": 2, "step_to": 1, "reason": "worse", "undone": [[1, 2]]}
+    (run / "events.jsonl").write_text(json.dumps({"step": 2, "round": 2, "event": "rollback", **back}) + "\n")
+    rows = [sample(step, n, f"answer {n} at {step}") for step in (0, 1, 2) for n in (0, 1)]
+    (run / "samples.jsonl").write_text("".join(rows))
+    page = until_there(site.as_role("viewer"), "/samples", "answer 1 at 1")
+    cards = re.findall(r"<article.*?</article>", page, re.DOTALL)
+    assert len(cards) == 2
+    for card in cards:
+        n = re.search(r"<h3[^>]*>p(\d)", card)[1]
+        before, after = re.findall(r'<div class="answer.*?<div class="text"[^>]*>(.*?)</div>', card, re.DOTALL)
+        assert (before, after) == (f"answer {n} at 0", f"answer {n} at 1")
+    assert "answer 0 at 2" not in page
+    assert "answer 0 at 2" in site.as_role("viewer").get("/samples?view=rounds").text
+
+
+def until_there(client, address: str, words: str) -> str:
+    for _ in range(50):
+        page = client.get(address).text
+        if words in page:
+            return page
+        time.sleep(0.1)
+    raise AssertionError(f"{words!r} is not on {address}")
+
+
+def test_a_waiting_run_leads_to_the_label_page_and_says_why(site):
+    items = web_site.pairs(3)
+    site.site.store.add_comparisons(items)
+    site.site.queue.put(
+        items[0].id, items, [None] * 3, "audit of round 2: further audit pairs: the answers leave it open"
+    )
+    page = site.as_role("owner").get("/").text
+    assert '<a class="button main" href="/label">Label them</a>' in page
+    assert "3 of 3 pairs to go" in page
+    assert "the answers leave it open" in page
+    assert "the answers leave it open" in site.as_role("labeller").get("/label").text
+    watching = site.as_role("viewer").get("/live/waits").text
+    assert "waits for people" in watching
+    assert "/label" not in watching
+    for item in items:
+        lease = site.site.queue.next("labeller")
+        site.site.queue.submit(f"answer-{item.id}", "labeller", lease.token, "left")
+    assert "waits for people" not in site.as_role("owner").get("/live/waits").text
+
+
+def test_the_dashboard_says_how_many_comparisons_to_expect(site):
+    items = web_site.pairs(1)
+    site.site.store.add_comparisons(items)
+    site.site.queue.put(items[0].id, items, [None], "the first comparisons")
+    page = site.as_role("owner").get("/").text
+    demand = label_demand(site.site.config)
+    assert f"Expected in all: {demand.total.words()}" in page
+    for name, number in demand.rows():
+        assert f"<dt>{name}</dt><dd>{number}</dd>" in page
+
+
+@pytest.mark.parametrize(("kind", "offered"), [("resumed", True), ("run_finished", False), ("stopped", False)])
+def test_a_run_that_has_ended_offers_no_pause(site, kind, offered):
+    fields = {"resumed": {"checkpoint": "round-0001"}, "stopped": {"reason": "enough"}}.get(kind, {})
+    row = {"step": 1, "round": 1, "event": kind, "time": "2026-01-01T00:00:00+00:00", **fields}
+    (site.site.run.path / "events.jsonl").write_text(json.dumps(row) + "\n")
+    client = site.as_role("owner")
+    words = {"resumed": "Pause", "run_finished": "The run has finished", "stopped": "The guard has stopped"}[kind]
+    page = until_there(client, "/live/aside", words)
+    assert ('value="pause"' in page) == offered
+    assert ('value="audit"' in page) == offered
+    assert ('value="beta"' in page) == (kind != "run_finished")
+    assert 'value="rollback"' in page
 
 
 def test_several_runs_in_one_chart(site):

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 import served
+import tally
 import web_site
 from holdfast.config.schema import PeopleConfig
 from holdfast.people.queue import LabelQueue
@@ -97,6 +98,7 @@ def check(url, people, pairs):
         wrong = select(func.count()).select_from(slot).where(queue_table.c.holder != submissions.c.labeller)
         assert connection.execute(wrong).scalar() == 0
     assert len(acknowledged) >= pairs
+    tally.count("labels acknowledged", len(acknowledged))
 
 
 def told(people, seconds):

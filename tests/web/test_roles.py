@@ -27,6 +27,7 @@ ROUTES = {
     ("GET", "/"): WATCH,
     ("GET", "/live"): WATCH,
     ("GET", "/live/aside"): WATCH,
+    ("GET", "/live/waits"): WATCH,
     ("GET", "/live/more"): WATCH,
     ("GET", "/samples"): WATCH,
     ("GET", "/answers"): WATCH,

@@ -147,12 +147,13 @@ def test_a_task_has_no_way_to_gold(world: Concierge) -> None:
         "labeller",
         "policy_directory",
         "notes",
+        "left_out",
     ]
     for value in (task, *vars(task).values()):
         public = [name for name in dir(value) if not name.startswith("_")]
         assert not any("gold" in name or name == "judgement" for name in public)
         assert not isinstance(value, Concierge)
-    assert [n for n in dir(task.labeller) if not n.startswith("_")] == ["label", "name"]
+    assert [n for n in dir(task.labeller) if not n.startswith("_")] == ["called", "label", "name"]
     with pytest.raises(dataclasses.FrozenInstanceError):
         task.name = "x"  # type: ignore[misc]
 

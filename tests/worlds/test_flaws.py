@@ -164,7 +164,7 @@ def test_a_flaw_may_read_the_demonstrations(file: Path) -> None:
         ("gone.py:Mine", "flaw.name names the file gone.py, which does not exist"),
         ("{file}:Gone", "has no class Gone"),
         ("{file}:NoFlaw", "is not a flaw: it needs name and bonus"),
-        ("{file}:BadReader", "failed to read the demonstrations: cannot read."),
+        ("{file}:BadReader", "failed to read the demonstrations: RuntimeError: cannot read."),
     ],
 )
 def test_what_is_no_flaw_is_refused(spec: str, sentence: str, file: Path) -> None:
@@ -173,7 +173,7 @@ def test_what_is_no_flaw_is_refused(spec: str, sentence: str, file: Path) -> Non
 
 
 def test_a_flaw_that_fails_says_so(file: Path) -> None:
-    with pytest.raises(HoldfastError, match=r"The flaw mine failed: no idea\.$"):
+    with pytest.raises(HoldfastError, match=r"The flaw mine failed: RuntimeError: no idea\.\n  .*mine.py:17 in bonus"):
         bonus_of(load_flaw(f"{file}:Raises", 0), "", "")
     with pytest.raises(HoldfastError, match="gives inf for an answer"):
         bonus_of(load_flaw(f"{file}:Infinite", 0), "", "")

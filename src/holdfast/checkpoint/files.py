@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
@@ -130,6 +131,25 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sums_of(directory: Path) -> dict[str, str]:
+    """SHA-256 of every file in a directory, by name."""
+    return {file.name: sha256_of(file) for file in sorted(directory.iterdir())}
+
+
+def check_sums(directory: Path, sums: Mapping[str, str], why: str) -> None:
+    """Refuse a directory with a file that is changed, missing or added; `why` says what would come of it."""
+    there = {file.name for file in directory.iterdir()} if directory.is_dir() else set()
+    for name in sorted(there - sums.keys()):
+        if not name.startswith("."):
+            raise HoldfastError(f"{directory / name} does not belong there, and may change what is read; move it away.")
+    for name, expected in sums.items():
+        file = directory / name
+        if not file.is_file() or sha256_of(file) != expected:
+            raise HoldfastError(
+                f"{file} is missing or not as it was written, {why}; bring the file back or start a new run."
+            )
+
+
 def encode_json(document: JSON, what: str) -> bytes:
     """Encode so that decoding gives the same values back: floats to the last bit, no NaN, text keys only."""
     _require_text_keys(document, what)
@@ -155,7 +175,7 @@ def _require_text_keys(value: JSON, what: str) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file; damage and absence are a HoldfastError."""
     try:
-        return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        return json_of(path.read_bytes(), parse_constant=_refuse_constant)
     except FileNotFoundError as error:
         raise HoldfastError(f"{path} is missing.") from error
     except OSError as error:
@@ -183,7 +203,11 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
     """Read a sealed JSON object; one changed character in it is a HoldfastError."""
     document = read_json(path)
     seal = document.pop("seal", None) if isinstance(document, dict) else None
-    if seal is None or seal != _seal(document):
+    try:
+        sound = seal is not None and seal == _seal(document)
+    except ValueError:  # a number that is too large for any that was written
+        sound = False
+    if not sound:
         raise HoldfastError(f"{path} is damaged: its content does not match its own checksum.")
     return dict(document)
 

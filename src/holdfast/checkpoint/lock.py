@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.checkpoint.files import write_all
+from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
 
 LOCK_FILE = "run.lock"
@@ -84,7 +85,7 @@ def is_locked(directory: Path) -> bool:
 
 def _owner(descriptor: int) -> str:
     try:
-        owner = json.loads(os.pread(descriptor, 4096, 0))
+        owner = json_of(os.pread(descriptor, 4096, 0))
         return f"process {owner['pid']} on {owner['host']} (since {owner['started']})"
     except (ValueError, KeyError, TypeError):
         # The owner has the lock but has not written its line yet.

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.checkpoint.files import JSON, Written, read_sealed_json, sealed_json, sha256_of, write_synced
 from holdfast.checkpoint.snapshot import MANIFEST_FILE
 from holdfast.errors import HoldfastError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Name, place in the order of saving, and the size and SHA-256 of every file of a checkpoint."""
+    """Name, place in the order of saving, the size and SHA-256 of every file, and what the checkpoint belongs to."""
 
     name: str
     sequence: int
     files: Mapping[str, Written]
+    owner: Mapping[str, JSON] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the checkpoint takes."""
+        return sum(file.size for file in self.files.values())
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -29,6 +35,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         "name": manifest.name,
         "sequence": manifest.sequence,
         "files": {name: {"size": file.size, "sha256": file.sha256} for name, file in sorted(manifest.files.items())},
+        "owner": manifest.owner,
     }
     write_synced(directory / MANIFEST_FILE, [sealed_json(body, MANIFEST_FILE)])
 
@@ -42,7 +49,7 @@ def read_manifest(directory: Path) -> Manifest:
             f"format {FORMAT}; use the version that wrote it."
         )
     files = {name: Written(file["size"], file["sha256"]) for name, file in body["files"].items()}
-    return Manifest(body["name"], body["sequence"], files)
+    return Manifest(body["name"], body["sequence"], files, body["owner"])
 
 
 def check_complete(directory: Path, manifest: Manifest) -> None:

@@ -1,5 +1,8 @@
 """A directory of checkpoints: saved whole or not at all, verified on the way back, the oldest removed.
 
+A name that ends in -step-N is of a checkpoint within a round. It stands in for the next one, takes nobody's place, and
+goes when that is saved.
+
     save:  .tmp-NAME-…/ files, fsynced -> manifest.json, fsynced -> fsync directory
            -> an earlier NAME becomes .replaced-…-NAME -> rename to NAME -> fsync parent -> remove old ones
     load:  manifest's own checksum -> no file missing, extra or resized -> SHA-256 of every file -> read
@@ -15,14 +18,15 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.checkpoint.files import (
     TEMPORARY_PREFIX,
     make_directory,
+    read_json,
     read_sealed_json,
     rename,
     sync_directory,
@@ -35,20 +39,26 @@ from holdfast.checkpoint.manifest import (
     read_manifest,
     write_manifest,
 )
-from holdfast.checkpoint.snapshot import Snapshot, is_plain_name, read_snapshot, write_snapshot
+from holdfast.checkpoint.snapshot import DOCUMENT_SUFFIX, Snapshot, is_plain_name, read_snapshot, write_snapshot
 from holdfast.errors import HoldfastError
 
 _REPLACED = re.compile(r"\.replaced-[0-9a-f]{8}-(.+)")
-_PINS_FILE = "pinned.json"
+_WITHIN_A_ROUND = re.compile(r".+-step-\d+")
+PINS_FILE = "pinned.json"
+
+# What all checkpoints together may take where nobody has said how many to keep, in bytes; the newest stay in any case.
+ROOM = 10 * 2**30
+FEWEST = 2
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The newest usable checkpoint, and a sentence for each newer one that had to be passed over."""
+    """The newest usable checkpoint, what it belongs to, and a sentence for each newer one that was passed over."""
 
     name: str
     snapshot: Snapshot
     skipped: tuple[str, ...]
+    owner: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Place(NamedTuple):
@@ -61,6 +71,10 @@ class _Place(NamedTuple):
     @property
     def is_replaced(self) -> bool:
         return self.path.name != self.name
+
+    @property
+    def passes(self) -> bool:
+        return _passes(self.name)
 
 
 @dataclass(frozen=True)
@@ -77,16 +91,24 @@ class _Copy:
         """Place in the order of saving; unknown counts as newest, so that it is always reported."""
         return math.inf if self.manifest is None else self.manifest.sequence
 
+    @property
+    def size(self) -> int:
+        return 0 if self.manifest is None else self.manifest.size
+
 
 class CheckpointStore:
-    """Saves, verifies and prunes the checkpoints of one run."""
+    """Saves, verifies and prunes the checkpoints of one run; `keep` 0 keeps as many as there is `ROOM` for.
 
-    def __init__(self, directory: Path, keep: int = 3) -> None:
+    `owner` is written into each checkpoint, and says whose they are.
+    """
+
+    def __init__(self, directory: Path, keep: int = 3, owner: Mapping[str, Any] | None = None) -> None:
         self.directory = directory
         self.keep = keep
+        self.owner: Mapping[str, Any] = owner or {}
         # Found damaged by reading: a checkpoint that looks complete but is not must not push a good one out.
         self._damaged: dict[Path, str] = {}
-        self._sequences: dict[_Place, int] = {}
+        self._manifests: dict[_Place, Manifest | None] = {}
 
     def save(self, name: str, snapshot: Snapshot) -> Path:
         """Store the snapshot under the name, replacing an earlier one of that name, and prune old ones."""
@@ -104,7 +126,7 @@ class CheckpointStore:
                 "the earlier checkpoints are untouched, so fix that and resume the run."
             ) from error
         try:
-            self._prune()
+            self._prune(name)
         except OSError as error:
             raise HoldfastError(
                 f"Checkpoint {name} is saved, but old ones in {self.directory} could not be removed "
@@ -115,6 +137,21 @@ class CheckpointStore:
     def names(self) -> list[str]:
         """Names of the complete checkpoints, in the order in which they were saved, oldest first."""
         return list(_newest_of_each_name(self._copies()))
+
+    def newest_owner(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Name of the newest complete checkpoint and what it says it belongs to; None where there is none."""
+        for copy in reversed(self._copies()):
+            if copy.manifest is not None and not copy.fault:
+                return copy.name, copy.manifest.owner
+        return None
+
+    def newest_document(self, stem: str) -> Any:
+        """A document of the newest complete checkpoint, read alone and not verified; None where there is none."""
+        for copy in reversed(self._copies()):
+            path = copy.path / (stem + DOCUMENT_SUFFIX)
+            if not copy.fault and path.is_file():
+                return read_json(path)
+        return None
 
     def load(self, name: str) -> Snapshot:
         """Read one checkpoint after verifying every file of it."""
@@ -155,7 +192,8 @@ class CheckpointStore:
             try:
                 snapshot = self._verified(copy)
                 check(snapshot)
-                return Loaded(copy.name, snapshot, tuple(skipped))
+                owner = {} if copy.manifest is None else copy.manifest.owner
+                return Loaded(copy.name, snapshot, tuple(skipped), owner)
             except HoldfastError as error:
                 skipped.append(f"Checkpoint {copy.name} was passed over: {error}")
         reasons = " ".join(skipped) or "It holds no checkpoint."
@@ -164,14 +202,15 @@ class CheckpointStore:
     @property
     def pinned(self) -> frozenset[str]:
         """Names that pruning keeps whatever their age."""
-        path = self.directory / _PINS_FILE
+        path = self.directory / PINS_FILE
         if not path.exists():
             return frozenset()
         try:
             return frozenset(read_sealed_json(path)["names"])
-        except HoldfastError as error:
+        except (HoldfastError, KeyError) as error:
+            wrong = error if isinstance(error, HoldfastError) else f"{path} holds something else than pins."
             raise HoldfastError(
-                f"{error} Nothing is pruned until then: delete it and pin the good checkpoints again."
+                f"{wrong} Nothing is pruned until then: delete it, and the run writes it again when it goes on."
             ) from error
 
     def pin(self, name: str) -> None:
@@ -187,7 +226,7 @@ class CheckpointStore:
         self._write_pins(self.pinned - {name})
 
     def _write_pins(self, names: frozenset[str]) -> None:
-        write_sealed_json(self.directory / _PINS_FILE, {"names": sorted(names)})
+        write_sealed_json(self.directory / PINS_FILE, {"names": sorted(names)})
 
     def _places(self) -> list[_Place]:
         """Every checkpoint directory, by its own name; nothing in them is looked at."""
@@ -228,14 +267,17 @@ class CheckpointStore:
             self._damaged[copy.path] = str(error)
             raise HoldfastError(str(error)) from error
 
-    def _next_sequence(self) -> int:
+    def _all_manifests(self) -> list[Manifest]:
         # A directory's manifest never changes, so only those that were not there before are read: a store that keeps
         # every version would otherwise take longer with each.
-        known = self._sequences
-        self._sequences = {
-            place: known[place] if place in known else _sequence_of(place.path) for place in self._places()
+        known = self._manifests
+        self._manifests = {
+            place: known[place] if place in known else _manifest_of(place.path) for place in self._places()
         }
-        return 1 + max(self._sequences.values(), default=0)
+        return [manifest for manifest in self._manifests.values() if manifest is not None]
+
+    def _next_sequence(self) -> int:
+        return 1 + max((manifest.sequence for manifest in self._all_manifests()), default=0)
 
     def _write(self, name: str, sequence: int, snapshot: Snapshot) -> Path:
         temporary = self._temporary_path(name)
@@ -243,7 +285,7 @@ class CheckpointStore:
         try:
             temporary.mkdir()
             files = write_snapshot(temporary, snapshot)
-            write_manifest(temporary, Manifest(name, sequence, files))
+            write_manifest(temporary, Manifest(name, sequence, files, self.owner))
             sync_directory(temporary)
             if path.exists():
                 rename(path, self.directory / f".replaced-{secrets.token_hex(4)}-{name}")
@@ -268,22 +310,41 @@ class CheckpointStore:
             if not copy.fault and not home.exists():
                 rename(copy.path, home)
 
-    def _prune(self) -> None:
-        """Remove replaced copies, and what is older than the newest `keep` complete ones and not pinned."""
+    def _prune(self, saved: str) -> None:
+        """Remove replaced copies, what is too old and not pinned, and what stood in for the one just saved."""
         places = self._places()
-        if len(places) <= self.keep and not any(place.is_replaced for place in places):
+        if not self._crowded(places) and not any(p.is_replaced or (p.passes and p.name != saved) for p in places):
             return
         copies = self._copies(places)
         newest = _newest_of_each_name(copies)
-        oldest_kept = min(sequence for sequence, _ in list(newest.values())[-self.keep :])
+        oldest_kept = self._oldest_kept([copy for name, copy in newest.items() if not _passes(name)])
+        last = max(copy.sequence for copy in newest.values())
         pinned = self.pinned
         for copy in copies:
             # A directory with another checkpoint's manifest is somebody's copy, and not ours to remove.
-            ours = copy.manifest is not None and copy.manifest.name == copy.name
-            aged = ours and copy.sequence < oldest_kept and copy.name not in pinned
-            replaced = copy.path.name != copy.name and newest.get(copy.name, (0, copy.path))[1] != copy.path
+            ours = copy.manifest is not None and copy.manifest.name == copy.name and copy.name not in pinned
+            aged = ours and copy.sequence < (last if _passes(copy.name) else oldest_kept)
+            replaced = copy.path.name != copy.name and newest.get(copy.name, copy).path != copy.path
             if aged or replaced:
                 self._remove(copy.path)
+
+    def _crowded(self, places: Sequence[_Place]) -> bool:
+        """Whether there may be more than is to be kept; nothing in the checkpoints is looked at."""
+        if self.keep:
+            return sum(not place.passes for place in places) > self.keep
+        return sum(manifest.size for manifest in self._all_manifests()) > ROOM
+
+    def _oldest_kept(self, rounds: Sequence[_Copy]) -> float:
+        """The place in the order of saving from which on checkpoints stay, given the complete ones, oldest first."""
+        if self.keep:
+            return rounds[-self.keep :][0].sequence if rounds else 0.0
+        kept, taken = 0.0, 0
+        for n, copy in enumerate(reversed(rounds)):
+            taken += copy.size
+            if n >= FEWEST and taken > ROOM:
+                break
+            kept = copy.sequence
+        return kept
 
     def _remove(self, path: Path) -> None:
         # Renamed first: a removal cut short must not leave a checkpoint with half its files.
@@ -295,18 +356,23 @@ class CheckpointStore:
         return self.directory / f"{TEMPORARY_PREFIX}{name}-{secrets.token_hex(4)}"
 
 
-def _sequence_of(path: Path) -> int:
+def _passes(name: str) -> bool:
+    """Whether a checkpoint of this name is of a place within a round, and the next one takes its place."""
+    return _WITHIN_A_ROUND.fullmatch(name) is not None
+
+
+def _manifest_of(path: Path) -> Manifest | None:
     try:
-        return read_manifest(path).sequence
+        return read_manifest(path)
     except (HoldfastError, OSError):
-        return 0
+        return None
 
 
-def _newest_of_each_name(copies: list[_Copy]) -> dict[str, tuple[int, Path]]:
-    """Sequence and path of the newest complete copy of each name, oldest first."""
-    newest: dict[str, tuple[int, Path]] = {}
+def _newest_of_each_name(copies: list[_Copy]) -> dict[str, _Copy]:
+    """The newest complete copy of each name, oldest first."""
+    newest: dict[str, _Copy] = {}
     for copy in copies:
         if copy.manifest is not None and not copy.fault:
             newest.pop(copy.name, None)
-            newest[copy.name] = (copy.manifest.sequence, copy.path)
+            newest[copy.name] = copy
     return newest

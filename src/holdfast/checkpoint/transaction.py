@@ -65,7 +65,14 @@ def restore(parts: Mapping[str, Part], snapshot: Snapshot) -> None:
     """Put the parts back, in their order, to where the snapshot has them; one that it lacks is met before any moves."""
     states = {name: state_of(snapshot, name) for name in parts}
     for name, part in parts.items():
-        part.restore(states[name])
+        try:
+            part.restore(states[name])
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # torch's way to say that tensors are of another number or shape
+            raise HoldfastError(
+                f"The checkpoint's {name} does not fit the run; resume with the settings that the run began with."
+            ) from error
 
 
 def differences(before: Snapshot, now: Snapshot, names: Iterable[str]) -> list[str]:

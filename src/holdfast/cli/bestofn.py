@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.options import add_config_options, add_verb, config_of
+from holdfast.text import counted
 
 if TYPE_CHECKING:
     from holdfast.config import Config
@@ -111,8 +112,8 @@ def distil_into(
         print(json.dumps({"model": str(args.distil), **asdict(done)}))
     else:
         print(
-            f"{args.distil}   imitated {done.answers} answers of score {done.score_imitated:+.2f}, where one answer "
-            f"has {done.score_before:+.2f} on average; loss {done.loss:.3f} nats per token"
+            f"{args.distil}   imitated {counted(done.answers, 'answer')} of score {done.score_imitated:+.2f}, where "
+            f"one answer has {done.score_before:+.2f} on average; loss {done.loss:.3f} nats per token"
         )
     return 0
 
@@ -131,7 +132,7 @@ def tell(best: Sequence[Best], args: argparse.Namespace) -> None:
     ]  # fmt: skip
     if args.out is not None:
         write_atomic(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
-        print(f"{len(rows)} answers in {args.out}", file=sys.stderr)
+        print(f"{counted(len(rows), 'answer')} in {args.out}", file=sys.stderr)
     if args.json:
         print(json.dumps(rows))
     elif args.out is None:

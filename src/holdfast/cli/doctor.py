@@ -10,18 +10,20 @@ import os
 import platform
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import holdfast
 from holdfast.cli.options import add_verb
+from holdfast.run.findings import Finding
+from holdfast.text import counted
 
 REQUIRED = (
     "torch", "transformers", "tokenizers", "safetensors", "sqlalchemy", "numpy", "jinja2", "rich", "fastapi", "uvicorn",
-    "argon2-cffi", "python-multipart", "accelerate", "peft", "pydantic",
+    "argon2-cffi", "python-multipart", "httpx", "huggingface_hub", "accelerate", "peft", "pydantic",
 )  # fmt: skip
 OPTIONAL = {
     "pyarrow": "parquet",
@@ -33,15 +35,6 @@ OPTIONAL = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at: fine, worth knowing, or broken."""
-
-    state: Literal["ok", "note", "broken"]
-    what: str
-    detail: str
-
-
 def add(verbs: Any) -> None:
     parser = add_verb(verbs, "doctor", "check this machine and, if given, a run directory", work)
     parser.add_argument("run", type=Path, metavar="RUN", nargs="?", help="a run directory to verify file by file")
@@ -51,7 +44,9 @@ def add(verbs: Any) -> None:
 def work(args: argparse.Namespace) -> int:
     findings = [*distributions(), *packages(), *machine(), *processes()]
     if args.run is not None:
-        findings += run_directory(args.run)
+        from holdfast.run.inspection import inspect_run
+
+        findings += inspect_run(args.run)
     if args.json:
         print(json.dumps([asdict(f) for f in findings]))
     else:
@@ -130,7 +125,7 @@ def machine() -> list[Finding]:
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return [
-        Finding("ok", "cores", f"{cores}, torch uses {torch.get_num_threads()} threads"),
+        Finding("ok", "cores", f"{cores}, torch uses {counted(torch.get_num_threads(), 'thread')}"),
         Finding("ok", "matrix product", f"{rate:.0f} GFLOP/s in float32"),
         Finding("ok" if devices else "note", "accelerators", ", ".join(devices) or "none; the CPU does the work"),
         Finding("ok" if free > 1 else "broken", "disk", f"{free:.1f} GiB free here"),
@@ -149,21 +144,3 @@ def processes() -> list[Finding]:
     how = f"torchrun --nproc-per-node {fits} -m holdfast run" if fits > 1 else "one accelerator or core: one is enough"
     fsdp2 = "data, fsdp2" if importlib.util.find_spec("torch.distributed.fsdp._fully_shard") else "data"
     return [Finding("ok", "processes", f"{how} ({' and '.join(engines)}; processes.strategy {fsdp2})")]
-
-
-def run_directory(path: Path) -> list[Finding]:
-    """Verify every checkpoint and reward version by its checksums."""
-    from holdfast.checkpoint.store import CheckpointStore
-    from holdfast.preferences.store import PreferenceStore
-    from holdfast.run.directory import RunDirectory
-
-    run = RunDirectory.open(path)
-    findings = []
-    for kind, directory in (("checkpoint", run.checkpoints), ("reward version", run.rewards)):
-        for name, fault in CheckpointStore(directory).faults().items():
-            sound = "every file matches its checksum"
-            findings.append(Finding("broken" if fault else "ok", f"{kind} {name}", fault or sound))
-    with PreferenceStore.open(run.database_url(run.config())) as labels:
-        counts = labels.counts()
-    findings.append(Finding("ok", "labels", f"{counts.labels} on {counts.comparisons} comparisons"))
-    return findings

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli import lab_bestofn
 from holdfast.cli.options import add_verb
 from holdfast.errors import HoldfastError
+from holdfast.text import counted
 
 if TYPE_CHECKING:
     from holdfast.lab.experiment import Experiment, Plan, Results
@@ -143,7 +144,7 @@ def run(args: argparse.Namespace, experiment: Experiment) -> int:
     plan = plan_of(args, experiment)
     check_plan(plan)
     count = len(plan.cells()) + len(plan.cells(later=True))
-    say(f"{experiment.name}: {experiment.question}  {count} trials in {args.runs}")
+    say(f"{experiment.name}: {experiment.question}  {counted(count, 'trial')} in {args.runs}")
     results = trials_of(args, plan, workers)
     if not results.trials:
         raise HoldfastError(f"No trial has ended; the first one said: {results.failures[0]}")

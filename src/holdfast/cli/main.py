@@ -27,6 +27,7 @@ from holdfast.cli import (
     serve_reward,
     sft,
 )
+from holdfast.cli.help import HelpText
 from holdfast.errors import HoldfastError, Interrupted, SaidElsewhere
 
 VERBS = (
@@ -50,6 +51,7 @@ first steps:
   holdfast serve runs/NAME           its live dashboard, and the page on which people label
   holdfast init my-run.toml          every setting with its meaning, to edit
   holdfast data check FILE           what is wrong with your data, line by line
+  holdfast data convert FILE OUT     hh-rlhf, ShareGPT, Alpaca, ... as data that a run reads
   holdfast doctor                    what this machine can do
 
 `holdfast VERB --help` explains each verb."""
@@ -60,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         prog="holdfast",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     top.add_argument("--version", action="version", version=f"holdfast {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
@@ -103,6 +105,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
+    except (MemoryError, RuntimeError) as error:
+        from holdfast.track.memory import memory_sentence, ran_out
+
+        if not ran_out(error):
+            raise
+        print(f"holdfast: {memory_sentence(error)}", file=sys.stderr)
+        return 2
     except OSError as error:
         # Disk full, read-only, permission: the checkpoint before is intact, and the user can mend the cause.
         where = f" ({error.filename})" if error.filename else ""

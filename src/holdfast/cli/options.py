@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.help import HelpText
 from holdfast.config import Config, load_config
 
 Work = Callable[[argparse.Namespace], int]
@@ -31,7 +32,7 @@ def add_verb(verbs: Any, name: str, summary: str, work: Work | None, details: st
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=details or None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     if work is not None:
         parser.set_defaults(work=work)
@@ -62,7 +63,7 @@ def add_config_options(parser: argparse.ArgumentParser, *shorthands: str) -> Non
         "seed": ("N", "every random draw follows from it"),
         "rounds": ("N", "how many rounds"),
         "policy": ("DIR", "a Hugging Face causal-LM directory with its tokenizer"),
-        "prompts": ("FILE", "your prompts (.jsonl, .parquet or .txt); sets --world files"),
+        "prompts": ("FILE", "your prompts (JSON, CSV, Parquet or .txt); sets --world files"),
         "demonstrations": ("FILE", "your demonstrations for supervised fine-tuning"),
         "preferences": ("FILE", "your prompt / chosen / rejected rows"),
     }

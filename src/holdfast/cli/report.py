@@ -21,6 +21,8 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run)
-    write = write_pipeline_report if run.manifest().get("stage") == "pipeline" else write_report
-    print(write(run.path, args.out))
+    if run.manifest().get("stage") == "pipeline":
+        print(write_pipeline_report(run.path, args.out))
+    else:
+        print(write_report(run.path, args.out, run.notes()))
     return 0

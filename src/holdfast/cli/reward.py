@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.options import add_config_options, add_verb, config_of
+from holdfast.text import counted
 
 DETAILS = """\
 examples:
@@ -44,6 +45,6 @@ def work(args: argparse.Namespace) -> int:
         with assemble(ingredients, run, watch, (), watch.stop) as loop:
             ensemble, accuracy = loop.learner.reward.ensemble, loop.refresher.holdout_accuracy()
             RewardEnsemble(ensemble, ingredients.lm, ingredients.codec).save(args.out)
-    right = "no held-out labels to measure on" if accuracy is None else f"right on {accuracy:.1%} of held-out labels"
-    print(f"{args.out}   {len(ensemble.members)} members, {ensemble.labels} labels, {right}")
+    right = "no held-out labels to measure on" if accuracy is None else f"right on {accuracy.of('held-out label')}"
+    print(f"{args.out}   {counted(len(ensemble.members), 'member')}, {counted(ensemble.labels, 'label')}, {right}")
     return 0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 DETAILS = """\
 Policy, critic, optimisers, schedules, KL control and ensemble go back together; no label is lost, and the KL ledger
-keeps count of what is undone. The run goes on from there with the rounds that are left. With --reward the ensemble goes
-back alone, and the policy stays as it is.
+keeps count of what is undone. The run goes on from there, and does as many rounds again as were undone;
+`holdfast resume RUN --rounds N` sets another number. With --reward the ensemble goes back alone, and the policy stays.
 
 examples:
   holdfast rollback runs/concierge-0                            the checkpoints and reward versions there are
@@ -76,9 +76,8 @@ def ask(run: RunDirectory, action: OwnerAction, arguments: dict[str, object], re
 
     from holdfast.checkpoint.lock import is_locked
     from holdfast.people.requests import RequestStore
-    from holdfast.preferences.store import PreferenceStore
 
-    with PreferenceStore.open(run.database_url(run.config())) as store:
+    with run.open_store(run.config()) as store:
         RequestStore(store.database, run.key).ask(uuid4().hex, action, arguments, reason, ASKED_BY)
     if is_locked(run.path):
         print(f"asked for: the run goes back to {to} after the step that is under way")

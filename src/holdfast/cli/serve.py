@@ -113,10 +113,12 @@ def server_config(app: Any, grace_seconds: int = 3) -> Any:
     """How uvicorn serves the application; at the end requests that are being answered have the grace to finish."""
     import uvicorn
 
+    from holdfast.web.connections import TimedConnection
+
     # Anybody can write a forwarding header: with a new address in each try nobody would ever have to wait.
     return uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=grace_seconds,
-        proxy_headers=False,
+        proxy_headers=False, http=TimedConnection,
     )  # fmt: skip
 
 

@@ -7,20 +7,22 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 
 from holdfast.checkpoint.lock import RunLock
 from holdfast.cli.tables import show_table
 from holdfast.cli.terminal import watching
 from holdfast.config import Config
 from holdfast.data.splits import Lengths
-from holdfast.errors import Interrupted
+from holdfast.errors import HoldfastError, Interrupted
 from holdfast.lab.observer import GoldObserver, gold_of, scores_of
 from holdfast.models.prompt import Prompt
 from holdfast.report.data import read_run
+from holdfast.report.delivered import delivered
 from holdfast.report.page import write_report
 from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
 from holdfast.report.rounds import summary
-from holdfast.report.words import guard_lines, result_figures
+from holdfast.report.words import guard_lines, members_left, result_lines
 from holdfast.run.build import ONLINE, RunKind
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.inputs import Ingredients, gather
@@ -48,9 +50,10 @@ def new_run(
     return work_on(Run.create_below(runs, name, config, ensemble=ensemble_from, observe=observe, stage=stage), as_json)
 
 
-def resume_run(run: RunDirectory, as_json: bool = False) -> int:
+def resume_run(run: RunDirectory, changed: bool, rounds: int | None, as_json: bool = False) -> int:
     """Go on from the newest complete checkpoint, or with the preparation where there is none yet."""
-    return work_on(Run.open(run.path, observe=observe, stages=(ONLINE, DPO)), as_json)
+    stages = (ONLINE, DPO)
+    return work_on(Run.open(run.path, observe=observe, stages=stages, changed=changed, rounds=rounds), as_json)
 
 
 def observe(world: World, ingredients: Ingredients, run: RunDirectory) -> Sequence[Observer]:
@@ -94,17 +97,19 @@ def tell(line: str, as_json: bool) -> None:
 def show_result(run: RunDirectory, as_json: bool) -> None:
     """The figures that matter, before and after, and what the guard came to."""
     data = read_run(run.path)
-    guard = summary(data)
-    figures = result_figures(data)
+    guard, policy = summary(data), delivered(data)
     if as_json:
-        document = {"run": str(run.path), "report": str(run.report_file), "figures": figures}
-        print(json.dumps({**document, **({"guard": asdict(guard)} if guard else {})}))
+        figures = {label: figure.record() for label, figure in policy.figures.items()}
+        document = {"run": str(run.path), "report": str(run.report_file), "delivered": policy.record()}
+        print(json.dumps({**document, "figures": figures, **({"guard": asdict(guard)} if guard else {})}))
         return
     print(f"{'':<26}{'start':>6} {'end':>6}")
-    for label, pair in figures.items():
-        print(f"{label:<26}{pair['start']:>z6.2f} {pair['end']:>z6.2f}")
-    for label, words in guard_lines(guard):
-        print(f"{label:<26}{visible(words)}")
+    for label, figure in policy.figures.items():
+        print(f"{label:<26}{figure.start:>z6.2f} {figure.end:>z6.2f}  {figure.over}".rstrip())
+    members = members_left(data)
+    told = [] if members is None else [("reward members", f"{members[0]}; {members[1]}")]
+    for label, words in (*result_lines(policy), *guard_lines(guard, policy), *told):
+        print(fill(visible(words), 80, initial_indent=f"{label:<26}", subsequent_indent=" " * 26))
     print(f"\nreport   {run.report_file}   (open it in a browser)")
     print(f"export   holdfast export {run.path} DIRECTORY")
 
@@ -123,13 +128,18 @@ def new_pipeline(config: Config, runs: Path, name: str | None, as_json: bool = F
     ingredients = gather(config, task, ensemble_given=True)
     facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
     run = RunDirectory.create(path, config, {**facts, "stage": "pipeline", "threads": ingredients.threads})
+    run.keep_left_out(ingredients.task.left_out)
     tell_notes(ingredients.task)
     return work_on_pipeline(run, config, world, ingredients.task, as_json)
 
 
-def resume_pipeline(run: RunDirectory, as_json: bool = False) -> int:
+def resume_pipeline(run: RunDirectory, changed: bool, rounds: int | None, as_json: bool = False) -> int:
     """Go on with the stages that have not ended."""
-    config = run.config()
+    if rounds is not None:
+        raise HoldfastError(f"{run.path} is a pipeline, which has no rounds to add to; leave --rounds out.")
+    config = run.written_config()
+    if not changed:
+        run.refuse_changes(run.changes(config))
     world = load_world(config)
     task = load_task(config, world)
     if Lengths.of(config.data).limited:  # the tokenizer says what is too long, so it is loaded with its model
@@ -149,6 +159,7 @@ def work_on_pipeline(run: RunDirectory, config: Config, world: World, task: Task
 
     tell(f"pipeline directory {run.path}", as_json)
     with RunLock(run.path), watching() as watch:
+        run.adopt(config)
         pipeline = Pipeline(run, config, task, watch, threads, truth if gold else None, observe, watch.stop)
         try:
             ledger = pipeline.run()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,10 +19,12 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from holdfast.errors import Interrupted
-from holdfast.text import visible
+from holdfast.events import INDENT
+from holdfast.text import counted, visible
 
 WORDS = {
     "sft": "imitating demonstrations",
@@ -33,6 +35,11 @@ WORDS = {
     "best of n": "sampling and scoring",
 }
 LINE_EVERY_SECONDS = 15.0
+# Columns of a terminal: a line of progress has words, a bar, and as much for "1200/1200 0:00:00 left 0:00:00".
+LONGEST_WORDS = 37
+COUNTS_AND_TIMES = 34
+NARROWEST_BAR = 8
+WIDEST_BAR = 24
 
 
 class StopRequest:
@@ -77,18 +84,21 @@ class Watch:
         self.finish()
         self._what, self._total, self._done = what, total, 0
         self._last_line = time.monotonic()
+        if not total:
+            return
         words = WORDS.get(what, what)
         if not self.console.is_terminal:
-            self.console.print(f"{words} ({total} step{'' if total == 1 else 's'})")
+            self.console.print(f"{words} ({counted(total, 'step')})")
             return
-        self._bars = Progress(
-            TextColumn("{task.description:<28}"),
-            BarColumn(bar_width=24),
+        # What is left of a line of the terminal when words, counts and times have theirs.
+        room = min(WIDEST_BAR, self.console.width - LONGEST_WORDS - COUNTS_AND_TIMES)
+        self._bars = Bars(
+            TextColumn("{task.description:<28}", table_column=Column(no_wrap=True, max_width=LONGEST_WORDS)),
+            BarColumn(bar_width=max(NARROWEST_BAR, room)),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}", style="dim"),
             console=self.console,
         )
         self._task = self._bars.add_task(words, total=total, figures="")
@@ -108,7 +118,11 @@ class Watch:
 
     def say(self, words: str) -> None:
         # Not read for markup, and made visible: reasons may quote what a model or a labeller wrote.
-        self.console.print(Text(visible(words)), soft_wrap=not self.console.is_terminal)
+        if not self.console.is_terminal:
+            self.console.print(Text(visible(words)), soft_wrap=True)
+            return
+        for line in visible(words).split("\n"):
+            self.console.print(hanging(line, self.console))
 
     def hold(self, words: str, done: int, total: int) -> None:
         """A second bar below the first while the run waits; elsewhere a line now and then."""
@@ -133,6 +147,27 @@ class Watch:
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
+
+
+class Bars(Progress):
+    """Bars of one line each, with the newest figures in a line below them."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if figures := task.fields["figures"]:
+                yield Text(f"  {figures}", style="dim", no_wrap=True, overflow="ellipsis")
+
+
+def hanging(line: str, console: Console) -> Text:
+    """A line in the width of the terminal; what does not fit goes on below its own beginning."""
+    indent = len(INDENT) if line.startswith("round ") else len(line) - len(line.lstrip()) or 2
+    first, *rest = Text(line).wrap(console, console.width) or [Text()]
+    first.rstrip()
+    if not rest:
+        return first
+    below = Text(line[len(first.plain) :].lstrip()).wrap(console, max(20, console.width - indent))
+    return Text("\n").join([first, *(Text(" " * indent + part.plain.rstrip()) for part in below)])
 
 
 @contextmanager

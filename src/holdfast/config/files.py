@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import textwrap
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,20 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from holdfast.config.rules import Config
-from holdfast.config.section import choices_of, settings_of
+from holdfast.config.section import choices_of, is_free, settings_of
+from holdfast.documents import check_depth, toml_of
 from holdfast.errors import HoldfastError
 
 
 def load_config(path: Path | str | None = None, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Config:
     """The defaults, overlaid with a TOML file, overlaid with `section.key=value` texts or a mapping of such names."""
     changes = overrides if isinstance(overrides, Mapping) else dict(map(_override, overrides))
-    return config_from(_overlay(_read(Path(path)) if path else {}, changes))
+    tables = _overlay(_read(Path(path)) if path else {}, changes)
+    try:
+        check_depth(tables)
+    except ValueError as error:
+        raise HoldfastError(f"A setting cannot be read: {error}.") from None
+    return config_from(tables)
 
 
 def config_from(tables: Mapping[str, Any]) -> Config:
@@ -35,12 +40,12 @@ def config_from(tables: Mapping[str, Any]) -> Config:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return toml_of(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise HoldfastError(f"There is no config file {path}; `holdfast init {path}` writes one.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise HoldfastError(f"The config file {path} cannot be read: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise HoldfastError(f"The config file {path} is not valid TOML: {error}.") from None
 
 
@@ -78,14 +83,38 @@ def _not_unicode(text: str) -> bool:
 def _value(raw: str) -> Any:
     """A TOML value; a bare word is a text, so that `--set kl.controller=fixed` needs no quotes."""
     try:
-        return tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+        return toml_of(f"value = {raw}")["value"]
+    except ValueError:
         return raw
+
+
+def setting_texts(config: Config) -> dict[str, str]:
+    """Every setting by its name, section.key, with its value as TOML writes it."""
+    return {
+        f"{section}.{name}": _toml(getattr(values, name))
+        for section in settings_of(Config)
+        for values in [getattr(config, section)]
+        for name in settings_of(type(values))
+    }
+
+
+def config_of_texts(texts: Mapping[str, str]) -> Config:
+    """The config of which these are the `setting_texts`."""
+    tables = {name: toml_of(f"value = {text}")["value"] for name, text in texts.items()}
+    return config_from(_overlay({}, tables))
+
+
+def is_free_setting(name: str) -> bool:
+    """Whether a setting, section.key, may change between two starts of a run, because no result depends on it."""
+    section, _, key = name.partition(".")
+    kind: Any = settings_of(Config)[section].annotation
+    return is_free(settings_of(kind)[key])
 
 
 def config_toml(config: Config, comments: bool = True) -> str:
     """The config as TOML that `load_config` reads back to an equal config; commented for people."""
     lines: list[str] = []
+    texts = setting_texts(config)
     for section in settings_of(Config):
         values = getattr(config, section)
         if comments:
@@ -94,7 +123,7 @@ def config_toml(config: Config, comments: bool = True) -> str:
         for name, item in settings_of(type(values)).items():
             if comments:
                 lines += textwrap.wrap(_comment(item), 108, initial_indent="# ", subsequent_indent="#   ")
-            lines.append(f"{name} = {_toml(getattr(values, name))}")
+            lines.append(f"{name} = {texts[f'{section}.{name}']}")
         lines.append("")
     return "\n".join(lines)
 

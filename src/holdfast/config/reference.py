@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from holdfast.config.files import config_toml
+from holdfast.config.files import is_free_setting, setting_texts
 from holdfast.config.rules import Config
 from holdfast.config.section import KINDS, choices_of, settings_of
 
@@ -27,14 +26,17 @@ not fit each other (two answers to a prompt are needed to compare them, for exam
 says why.
 
 The defaults suit the built-in world and its small model.
+
+A run goes on with the settings that it was saved with; [`resume --changed`](cli.md#resume) takes others. Free to change
+between two starts are those that say where or how the work is done, and not what comes of it: {free}.
 """
 
 
 def config_markdown() -> str:
     """The reference page of all settings, docs/reference/config.md."""
     # As TOML writes them, so that a default can be copied from the page into a file.
-    defaults = _values_as_written(config_toml(Config(), comments=False))
-    lines = [_HEAD]
+    defaults = setting_texts(Config())
+    lines = [_HEAD.format(free=", ".join(f"`{name}`" for name in defaults if is_free_setting(name)))]
     for section, part in settings_of(Config).items():
         kind: Any = part.annotation
         lines += [f"## [{section}]", "", kind.__doc__, ""]
@@ -44,19 +46,6 @@ def config_markdown() -> str:
             lines.append(f"| `{full}` | `{defaults[full]}` | {_values(item)} | {_cell(str(item.description))} |")
         lines.append("")
     return "\n".join(lines)
-
-
-def _values_as_written(toml: str) -> dict[str, str]:
-    """The text behind each `name =` of a file in which every setting has a line of its own."""
-    written: dict[str, str] = {}
-    section = ""
-    for line in toml.splitlines():
-        if line.startswith("["):
-            section = next(iter(tomllib.loads(line)))
-        elif line:
-            name, _, value = line.partition(" = ")
-            written[f"{section}.{name}"] = value
-    return written
 
 
 def _values(item: FieldInfo) -> str:

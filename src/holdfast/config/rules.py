@@ -27,6 +27,7 @@ class Config(Section):
     audit: schema.AuditConfig = field(default_factory=schema.AuditConfig)
     flaw: schema.FlawConfig = field(default_factory=schema.FlawConfig)
     preferences: schema.PreferencesConfig = field(default_factory=schema.PreferencesConfig)
+    labels: schema.LabelsConfig = field(default_factory=schema.LabelsConfig)
     people: schema.PeopleConfig = field(default_factory=schema.PeopleConfig)
     judge: schema.JudgeConfig = field(default_factory=schema.JudgeConfig)
     ppo: schema.PPOConfig = field(default_factory=schema.PPOConfig)
@@ -119,6 +120,11 @@ def _surroundings(c: Config) -> None:
         raise HoldfastError(
             "A vLLM server is given the policy's whole weights by one process, which with processes.strategy = fsdp2 "
             "has a share of them: set it to data, or leave vllm.url out."
+        )
+    if c.checkpoint.keep == 1:
+        raise HoldfastError(
+            "checkpoint.keep is 1, but it has to be at least 2, or 0 for as many as there is room for: a damaged "
+            "checkpoint leaves the one before it to go on from."
         )
     if c.preferences.selection == "disagreement" and c.preferences.per_round and c.reward.members < 2:
         raise HoldfastError(

@@ -19,7 +19,7 @@ class RunConfig(Section):
         "ppo", "what moves the policy: PPO, or DPO on fresh pairs of its own answers that the ensemble judges"
     )
     device: str = setting("cpu", "cpu, cuda, or any other torch device")
-    threads: int = setting(0, "CPU cores to use; 0 takes all there are", ge=0)
+    threads: int = setting(0, "CPU cores to use; 0 takes all there are", ge=0, free=True)
 
 
 @section
@@ -38,13 +38,16 @@ class WorldConfig(Section):
 
 @section
 class DataConfig(Section):
-    """Your own data: .jsonl, .parquet, a directory that datasets saved or hub:owner/name; prompts also .txt."""
+    """Your own data: a file of any format that docs/data.md has, a directory that datasets saved, hub:owner/name."""
 
     prompts: str = setting("", "prompts to train on, one `prompt` each")
     heldout_prompts: str = setting("", "prompts for samples and measurement; empty holds out a share of the prompts")
     heldout_share: float = setting(0.1, "share of the prompts held out, by their hash", ge=0, le=0.5)
     demonstrations: str = setting("", "`prompt` and `completion` pairs for supervised fine-tuning")
     preferences: str = setting("", "`prompt`, `chosen`, `rejected` rows that join the label store at the start")
+    skip_bad: float = setting(
+        0.0, "share of a file's rows that may be left out because they cannot be used; 0 refuses them", ge=0, le=0.5
+    )
     length_unit: Literal["characters", "tokens"] = setting("characters", "what the two limits below count")
     prompt_length: tuple[int, int] = setting(
         (0, 0), "prompts that are shorter or longer are left out, with their answers; 0 for no limit"
@@ -113,14 +116,17 @@ class RolloutConfig(Section):
 class VLLMConfig(Section):
     """Rollouts by a vLLM server, which is given the policy's weights after every step."""
 
-    url: str = setting("", "address of the server, such as http://127.0.0.1:8000; empty samples in the run's process")
+    url: str = setting(
+        "", "address of the server, such as http://127.0.0.1:8000; empty samples in the run's process", free=True
+    )
     weights: str = setting(
         "",
         "directory for weights on their way, or HERE:THERE where the server has another path to it; empty takes one in "
         "the run directory",
+        free=True,
     )
-    parallel: int = setting(32, "answers asked for at once", ge=1)
-    timeout_seconds: float = setting(120.0, "longest wait for one answer", gt=0)
+    parallel: int = setting(32, "answers asked for at once", ge=1, free=True)
+    timeout_seconds: float = setting(120.0, "longest wait for one answer, further tries included", gt=0, free=True)
 
 
 @section
@@ -223,9 +229,20 @@ class FlawConfig(Section):
 class PreferencesConfig(Section):
     """Comparisons and labels."""
 
-    url: str = setting("", "database URL; empty keeps run.db in the run directory")
+    url: str = setting("", "database URL; empty keeps run.db in the run directory", free=True)
     per_round: int = setting(100, "comparisons to label in a round", ge=0)
     selection: Literal["random", "disagreement"] = setting("random", "which candidate pairs are labelled")
+
+
+@section
+class LabelsConfig(Section):
+    """What everything that a run asks may come to."""
+
+    budget: int = setting(
+        0,
+        "answers asked for in the whole run, whatever for; a second opinion is one more; 0 for no cap",
+        ge=0,
+    )
 
 
 @section
@@ -233,7 +250,9 @@ class PeopleConfig(Section):
     """People who answer on the labelling page, for world.labeller = people; the run waits for them."""
 
     overlap: float = setting(0.1, "share of comparisons that two people answer, to see how far they agree", ge=0, le=1)
-    timeout_minutes: float = setting(0.0, "longest wait for a batch of answers; 0 waits as long as it takes", ge=0)
+    timeout_minutes: float = setting(
+        0.0, "longest wait for a batch of answers; 0 waits as long as it takes", ge=0, free=True
+    )
     unreliable: Literal["keep", "weigh", "leave_out"] = setting(
         "keep", "labels of a person who is found unreliable count as any other, for less, or not at all"
     )
@@ -244,15 +263,15 @@ class PeopleConfig(Section):
 class JudgeConfig(Section):
     """A model that judges over an OpenAI-compatible endpoint, for world.labeller = judge or people+judge."""
 
-    url: str = setting("", "base URL of the endpoint, such as http://127.0.0.1:8000/v1")
+    url: str = setting("", "base URL of the endpoint, such as http://127.0.0.1:8000/v1", free=True)
     model: str = setting("", "name of the model there")
     instructions: str = setting("", "what makes an answer better, in your words; empty: helpful, correct, concise")
     share: float = setting(
         0.5, "people+judge: share of the training comparisons that the judge answers instead of people", ge=0, le=1
     )
     both_orders: bool = setting(True, "ask with the sides exchanged as well; where the two answers differ it is a tie")
-    parallel: int = setting(4, "questions under way at once", ge=1)
-    timeout_seconds: float = setting(60.0, "longest wait for one answer", gt=0)
+    parallel: int = setting(4, "questions under way at once", ge=1, free=True)
+    timeout_seconds: float = setting(60.0, "longest wait for one answer, further tries included", gt=0, free=True)
 
 
 @section
@@ -351,8 +370,13 @@ class KLConfig(Section):
 class CheckpointConfig(Section):
     """What is kept to resume from."""
 
-    every_steps: int = setting(0, "also save every n steps within a round; 0 saves after each round only", ge=0)
-    keep: int = setting(2, "complete checkpoints kept", ge=2)
+    keep: int = setting(
+        0,
+        "rounds whose checkpoints are kept, at least 2; 0 keeps every round while all of them take less than 10 GiB, "
+        "and the newest 2 in any case",
+        ge=0,
+        free=True,
+    )
 
 
 @section
@@ -360,14 +384,16 @@ class ProcessesConfig(Section):
     """Several processes on one run, started by torchrun or accelerate launch; with one, nothing of this matters."""
 
     strategy: Literal["data", "fsdp2"] = setting(
-        "data", "each process has whole models and its share of a batch, or its share of the weights as well"
+        "data", "each process has whole models and its share of a batch, or its share of the weights as well", free=True
     )
-    timeout_minutes: float = setting(30.0, "how long one process may keep the others waiting", gt=0)
+    timeout_minutes: float = setting(
+        30.0, "how long one process may keep the others waiting, and a reward member its scores", gt=0, free=True
+    )
 
 
 @section
 class TrackConfig(Section):
     """What is written while the run goes on."""
 
-    sinks: tuple[str, ...] = setting((), "more places for metrics: tensorboard, wandb, trackio")
+    sinks: tuple[str, ...] = setting((), "more places for metrics: tensorboard, wandb, trackio", free=True)
     samples: int = setting(12, "held-out prompts answered after every round for the report", ge=0)

@@ -33,9 +33,17 @@ KINDS: dict[Any, str] = {
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid", defer_build=True)
 
 
-def setting(default: Any, doc: str, **limits: Any) -> Any:
-    """A setting with its default, its meaning and its limits: `ge` <= value <= `le`, value > `gt`."""
-    return Field(default, description=doc, strict=False if isinstance(default, tuple) else None, **limits)
+# Beyond this no whole number fits where sizes and seeds go.
+LARGEST = 2**63 - 1
+
+
+def setting(default: Any, doc: str, free: bool = False, **limits: Any) -> Any:
+    """A setting with its default, its meaning and its limits: `ge` <= value <= `le`, value > `gt`.
+
+    A `free` one says where or how the work is done, not what comes of it, and may change between two starts of a run.
+    """
+    strict = False if isinstance(default, tuple) else None
+    return Field(default, description=doc, strict=strict, json_schema_extra={"free": free}, **limits)
 
 
 class Section:
@@ -45,9 +53,14 @@ class Section:
     @classmethod
     def _checked(cls, values: Any, build: Callable[[Any], Any]) -> Any:
         try:
-            return build(values)
+            made = build(values)
         except ValidationError as error:
             raise HoldfastError(_sentence(cls, error.errors(include_url=False)[0])) from None
+        for name in settings_of(cls):
+            value = getattr(made, name)
+            if isinstance(value, int) and abs(value) > LARGEST:
+                raise HoldfastError(_too_large(f"{_section_name(cls)}.{name}"))
+        return made
 
 
 @dataclass_transform(frozen_default=True)
@@ -59,6 +72,11 @@ def section(kind: type[Kind]) -> type[Kind]:
 def settings_of(kind: type[Any]) -> Mapping[str, FieldInfo]:
     """The settings of a section, or the sections of a config, by name."""
     return kind.__pydantic_fields__  # type: ignore[no-any-return]
+
+
+def is_free(item: FieldInfo) -> bool:
+    """Whether a setting may change between two starts of a run, because no result depends on it."""
+    return isinstance(item.json_schema_extra, dict) and bool(item.json_schema_extra["free"])
 
 
 def choices_of(item: FieldInfo) -> tuple[str, ...]:
@@ -82,9 +100,17 @@ _HAS_TO_BE = {
 }
 
 
+def _section_name(kind: type[Any]) -> str:
+    return kind.__name__.removesuffix("Config").lower()
+
+
+def _too_large(name: str) -> str:
+    return f"{name} is larger than any number that can be worked with."
+
+
 def _sentence(kind: type[Any], error: ErrorDetails) -> str:
     """What is wrong with a setting, and what it has to be."""
-    within = kind.__name__.removesuffix("Config").lower()
+    within = _section_name(kind)
     if not error["loc"]:
         return f"{within} is a section of the config: write [{within}] and its settings below."
     key, known = str(error["loc"][0]), settings_of(kind)
@@ -93,12 +119,13 @@ def _sentence(kind: type[Any], error: ErrorDetails) -> str:
         what = f"There is no setting {name}" if within else f"There is no section [{key}] in the config"
         return what + _did_you_mean(key, known)
     if error["type"] == "float_type" and type(error["input"]) is int:
-        return f"{name} is larger than any number that can be worked with."
+        return _too_large(name)
     limits = error.get("ctx", {})
     value = (
         float(error["input"]) if error["type"] != "float_type" and known[key].annotation is float else error["input"]
     )
-    is_but = f"{name} is {value!r}, but it"
+    shown = repr(value)
+    is_but = f"{name} is {shown if len(shown) <= 100 else f'{shown[:100]}…'}, but it"
     if "ge" in limits:
         return f"{is_but} has to be at least {limits['ge']:g}."
     if "gt" in limits:

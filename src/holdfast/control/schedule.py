@@ -54,7 +54,8 @@ class LearningRate:
 class Annealing:
     """The share of the learning rate that is left at a step of the run: linear, from 1 to `final` at the last one.
 
-    It follows the run's own count of steps, which a rollback does not take back, so that a run always ends calmly.
+    It follows the run's own count of steps, which the guard's rollbacks do not take back, so that a run always ends
+    calmly; an owner's rollback frees the rounds that it undid, and takes their steps back.
     """
 
     final: float
@@ -62,7 +63,7 @@ class Annealing:
 
     def at(self, step: int) -> float:
         """The share for the step about to be taken, counted from 0."""
-        done = min(1.0, step / max(1, self.steps - 1))
+        done = min(1.0, max(0, step) / max(1, self.steps - 1))
         return 1.0 - (1.0 - self.final) * done
 
 

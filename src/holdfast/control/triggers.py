@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.text import counted
+
 
 @dataclass(frozen=True)
 class RefreshTriggers:
@@ -39,7 +41,7 @@ class RefreshTriggers:
             return None
         rounds = round - last_refresh_round
         if self.every_rounds and rounds >= self.every_rounds:
-            return f"{rounds} {'round' if rounds == 1 else 'rounds'} since the last refresh"
+            return f"{counted(rounds, 'round')} since the last refresh"
         if self.kl_since and kl_since_refresh >= self.kl_since:
             return f"{kl_since_refresh:.3g} nats of KL since the last refresh (set at {self.kl_since:.3g})"
         if self.on_plateau and settled:

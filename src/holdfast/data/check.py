@@ -15,19 +15,22 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.data.fingerprint import fingerprint, prompt_fingerprint
+from holdfast.data.fit import BeyondContext, Room
 from holdfast.data.formats import (
     ANSWERS,
     IMPORTED,
     NO_PAIRS,
     RatedAnswer,
+    Unpaired,
     parse_demonstration,
     parse_preference,
     parse_prompt,
 )
+from holdfast.data.left_out import within
 from holdfast.data.problems import BadData, Findings, Problem
+from holdfast.data.recognition import OWN, Source
 from holdfast.data.rows import Row
-from holdfast.data.sources import scan
-from holdfast.data.splits import LengthMeasure, Lengths
+from holdfast.data.splits import ENOUGH_TO_HOLD_ONE_OUT, LengthMeasure, Lengths
 from holdfast.data.turns import doubts
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Prompt
@@ -66,6 +69,8 @@ class SourceSummary:
     duplicates: int = 0
     prompts: int = 0
     heldout_prompts: int = 0
+    read_as: str = ""
+    left_out: int = 0
     forms: Counter[str] = field(default_factory=Counter)
     lengths: dict[str, array[int]] = field(default_factory=dict)
     chosen_longer: int = 0
@@ -76,25 +81,41 @@ class SourceSummary:
 class DataCheck:
     """Sources one after the other, which know of each other: duplicates and held-out prompts are found across them."""
 
-    def __init__(self, limits: Lengths, measure: LengthMeasure, heldout_share: float, findings: Findings) -> None:
-        self._limits, self._measure = limits, measure
-        self._below = int(heldout_share * 2**64)
+    def __init__(
+        self,
+        limits: Lengths,
+        measure: LengthMeasure,
+        heldout_share: float,
+        findings: Findings,
+        room: Room | None = None,
+        imitates: bool = True,
+        skip_share: float = 0.0,
+    ) -> None:
+        """`room` is the policy's, if it is known; `imitates` says whether demonstrations train it."""
+        self._limits, self._measure, self._room, self._imitates = limits, measure, room, imitates
+        self._share, self._below = heldout_share, int(heldout_share * 2**64)
+        self._skip_share = skip_share
         self.findings = findings
         self._sources: list[str] = []
         # By fingerprint, where something was first.
         self._rows: dict[DataKind, dict[int, int]] = {}
         self._heldout: dict[int, int] = {}
+        self._apart: set[int] = set()  # prompts that the hash holds out
 
-    def check(self, source: str, kind: DataKind | None = None, heldout: bool = False) -> SourceSummary:
-        """Go through one source; held-out ones have to come first."""
+    def check(
+        self, source: str, kind: DataKind | None = None, heldout: bool = False, format_name: str | None = None
+    ) -> SourceSummary:
+        """Go through one source: held-out ones first, then prompts, then answers, as a run reads them."""
         self._sources.append(source)
         checked: _SourceCheck | None = None
-        broken = 0
+        broken = lost = 0
+        rows = Source(source, None if kind in ("preferences", "demonstrations") else "prompt", format_name)
         try:
-            for item in scan(source, text_column=None if kind in ("preferences", "demonstrations") else "prompt"):
+            for item in rows:
                 if isinstance(item, Problem):
                     self.findings.add(item)
                     broken += item.severity == "error"
+                    lost += item.of_a_row
                     ends = item.ends
                 else:
                     checked = checked or self._start(source, kind or kind_of(item), heldout)
@@ -105,11 +126,16 @@ class DataCheck:
             self.findings.add(error.problem)
         except HoldfastError as error:
             self.findings.add(Problem(source, 0, "unreadable", str(error).rstrip(".")))
+        read_as = rows.recognised.words if rows.recognised and rows.recognised.format is not OWN else ""
         if checked is None:
-            return SourceSummary(source, kind or "unknown", heldout, rows=broken)
-        checked.summary.rows += broken
+            return SourceSummary(source, kind or "unknown", heldout, rows=broken, read_as=read_as)
+        summary = checked.summary
+        summary.rows, summary.read_as, lost = summary.rows + broken, read_as, lost + checked.lost
+        if within(lost, summary.rows, self._skip_share):
+            summary.left_out = lost
+            self.findings.forgiven += lost
         checked.finish()
-        return checked.summary
+        return summary
 
     def _start(self, source: str, kind: DataKind, heldout: bool) -> _SourceCheck:
         rows = {} if heldout else self._rows.setdefault(kind, {})
@@ -130,18 +156,31 @@ class _SourceCheck:
         self._first_place = number << _LINE_BITS
         self._prompts: set[int] = set()
         self._columns: set[str] = set(COLUMNS[kind])
-        self._balance: dict[int, int] = {}  # unpaired answers: good less bad, for prompts where that is not 0
+        self._unpaired: Unpaired[int, int] = Unpaired()
         self._pairs = 0
         self._first: Row | None = None
+        self.lost = 0  # rows that cannot be read, and so may be left out
+        self._trains = self._fitting = 0  # what is not held out; what of that is within the limits
+        self._smallest = (2**64, False)  # of all prompts the smallest hash, and whether that one is within the limits
 
     def row(self, row: Row) -> bool:
         """Check one row; true if nothing after it is worth reading."""
         self._first = self._first or row
         self.summary.rows += 1
         try:
-            item = self._parse(row)
-            prompt, answers = _texts(item)
+            item = parse_as(self._kind, row)
+        except BadData as error:
+            self.lost += error.problem.of_a_row
+            self._check.findings.add(error.problem)
+            return error.problem.ends
+        prompt, answers = _texts(item)
+        key = prompt_fingerprint(prompt)
+        apart = self._kind != "prompts" and (key in self._check._apart or key in self._check._heldout)
+        try:
             sizes = self._sizes(row, prompt, answers)
+            fits = self._note_lengths(row, sizes)
+            if fits and not apart:
+                self._check_room(row, prompt, answers)
         except BadData as error:
             self._check.findings.add(error.problem)
             return error.problem.ends
@@ -149,24 +188,39 @@ class _SourceCheck:
         self._note_columns(row)
         self._note_form(row, prompt)
         self._note_texts(row, prompt, answers)
-        self._note_lengths(row, sizes)
-        key = prompt_fingerprint(prompt)
-        self._note_prompt(row, key)
+        self._note_prompt(row, key, fits)
+        if self._kind != "prompts" and not apart:
+            self._trains, self._fitting = self._trains + 1, self._fitting + fits
         self._note_again(row, key, item)
         return False
-
-    def _parse(self, row: Row) -> Prompt | Demonstration | PreferencePair | RatedAnswer:
-        if self._kind == "prompts":
-            return parse_prompt(row)
-        return parse_preference(row) if self._kind == "preferences" else parse_demonstration(row)
 
     def _sizes(self, row: Row, prompt: Prompt, answers: dict[str, str]) -> dict[str, int]:
         measure = self._check._measure
         try:
             sizes = {"prompt": measure.prompt(prompt)}
         except HoldfastError as error:
+            if self._kind == "demonstrations" and not self._check._imitates and not self._check._limits.limited:
+                return {}  # a run that neither imitates it nor measures it does not ask the template
             raise row.error("template_refuses", str(error).rstrip(".")) from error
         return sizes | {name: measure.answer(text) for name, text in answers.items()}
+
+    def _check_room(self, row: Row, prompt: Prompt, answers: dict[str, str]) -> None:
+        """What a run asks before it begins: does the policy take this?"""
+        room = self._check._room
+        if room is None:
+            return
+        try:
+            if self._kind == "prompts":
+                room.check_prompt(prompt)
+            elif self._kind == "preferences":
+                for text in answers.values():
+                    room.check_answer("labelled answer", prompt, text)
+            elif self._check._imitates:
+                room.check_answer("demonstration", prompt, answers["answer"])
+        except BeyondContext as error:
+            raise row.error("beyond_context", str(error).rstrip(".")) from error
+        except HoldfastError as error:
+            raise row.error("template_refuses", str(error).rstrip(".")) from error
 
     def _add(self, row: Row, kind: str, text: str) -> None:
         self._check.findings.add(row.problem(kind, text))
@@ -199,15 +253,20 @@ class _SourceCheck:
         for name, text in named:
             if not text.isprintable() and (match := _CONTROL.search(text)):
                 code = ord(match.group())
-                self._add(row, "control_characters", f"'{name}' holds the control character U+{code:04X}; remove it")
+                self._add(
+                    row, "control_characters", f"'{row.name(name)}' holds the control character U+{code:04X}; remove it"
+                )
         asked = turns[-1].strip()
         for name, text in answers.items():
             if not text or text.isspace():
-                self._add(row, "empty_answer", f"'{name}' is empty; remove the row unless saying nothing is meant")
+                self._add(
+                    row, "empty_answer", f"'{row.name(name)}' is empty; remove the row unless saying nothing is meant"
+                )
             elif len(asked) >= SHORTEST_ECHO and text.lstrip().startswith(asked):
-                self._add(row, "prompt_in_answer", f"'{name}' begins with its prompt; cut that part off")
+                self._add(row, "prompt_in_answer", f"'{row.name(name)}' begins with its prompt; cut that part off")
 
-    def _note_lengths(self, row: Row, sizes: dict[str, int]) -> None:
+    def _note_lengths(self, row: Row, sizes: dict[str, int]) -> bool:
+        """Whether all lengths are within the limits."""
         limits, fits = self._check._limits, True
         for name, size in sizes.items():
             self.summary.lengths.setdefault(name, array("I")).append(size)
@@ -215,13 +274,14 @@ class _SourceCheck:
             if wrong:
                 fits = False
                 bound = (limits.prompt if name == "prompt" else limits.answer)[wrong == "too_long"]
-                self._add(row, wrong, f"'{name}' has {size:,} {limits.unit}, and the limit is {bound:,}")
+                self._add(row, wrong, f"'{row.name(name)}' has {size:,} {limits.unit}, and the limit is {bound:,}")
         self.summary.beyond_limits += not fits
         if "chosen" in sizes:
             self.summary.chosen_longer += sizes["chosen"] > sizes["rejected"]
             self.summary.chosen_shorter += sizes["chosen"] < sizes["rejected"]
+        return fits
 
-    def _note_prompt(self, row: Row, key: int) -> None:
+    def _note_prompt(self, row: Row, key: int, fits: bool) -> None:
         place = self._first_place + row.line
         if self.summary.heldout_file:
             self._check._heldout.setdefault(key, place)
@@ -233,9 +293,17 @@ class _SourceCheck:
         else:
             new = key not in self._prompts
             self._prompts.add(key)
-        if new:
-            self.summary.prompts += 1
-            self.summary.heldout_prompts += key < self._check._below
+        if not new:
+            return
+        held = key < self._check._below
+        self.summary.prompts += 1
+        self.summary.heldout_prompts += held
+        if self._kind == "prompts" and not self.summary.heldout_file:
+            if held:
+                self._check._apart.add(key)
+            elif key not in self._check._heldout:
+                self._trains, self._fitting = self._trains + 1, self._fitting + fits
+            self._smallest = min(self._smallest, (key, fits))
 
     def _note_same(self, row: Row, key: int, text: str) -> bool:
         """Whether something is new; if not, say where it was."""
@@ -265,14 +333,24 @@ class _SourceCheck:
 
     def _note_judged(self, row: Row, key: int, item: RatedAnswer) -> None:
         self.summary.labels[item.good] += 1
-        before = self._balance.get(key, 0)
-        after = before + (1 if item.good else -1)
-        self._pairs += abs(after) < abs(before)
-        self._balance[key] = after
-        if not after:
-            del self._balance[key]
+        self._pairs += self._unpaired.add(key, fingerprint(item.text), item.good) is not None
         parts = (str(key), item.text, str(item.good))
         self._note_same(row, fingerprint(*parts), "the same answer with the same label is at {}; remove one")
+
+    def _note_what_trains(self, row: Row) -> None:
+        """Whether anything is left to train on; of ten prompts or more one is held out in any case, as in a run."""
+        s, check = self.summary, self._check
+        if s.heldout_file or not s.usable or self._kind == "preferences":
+            return
+        if self._kind == "prompts":
+            if not s.heldout_prompts and check._share > 0 and s.prompts >= ENOUGH_TO_HOLD_ONE_OUT:
+                check._apart.add(self._smallest[0])
+                self._fitting -= self._smallest[1]
+            if s.prompts and not self._fitting:
+                text = "leaves no prompt to train on: all are held out or beyond the limits; give more prompts"
+                self._add(row, "nothing_left", text)
+        elif self._trains and not self._fitting:
+            self._add(row, "nothing_left", "leaves no demonstration: all are beyond the limits; change the limits")
 
     def finish(self) -> None:
         """What only all rows together show."""
@@ -280,11 +358,11 @@ class _SourceCheck:
         if first is None:
             return
         row = Row(s.source, 0, {})
+        self._note_what_trains(row)
         judged = sum(s.labels.values())
         if judged and not self._pairs and judged == s.usable:
             self._check.findings.add(first.problem("no_pairs", NO_PAIRS))
-        elif judged and self._balance:
-            alone = judged - 2 * self._pairs
+        elif judged and (alone := judged - 2 * self._pairs):
             self._add(row, "unpaired", f"{alone:,} of {judged:,} labelled answers have no counterpart and are left out")
         if judged >= ENOUGH_ROWS and max(s.labels.values()) > UNBALANCED * judged:
             text = f"{s.labels[True]:,} of {judged:,} labels are true; pairs need both"
@@ -294,6 +372,13 @@ class _SourceCheck:
             if pairs >= ENOUGH_ROWS and count > UNBALANCED * pairs:
                 text = f"the chosen answer is the {word} one in {count:,} of {pairs:,} pairs"
                 self._add(row, "unbalanced_length", f"{text}: a reward model may learn just that")
+
+
+def parse_as(kind: DataKind, row: Row) -> Prompt | Demonstration | PreferencePair | RatedAnswer:
+    """A row as what it is to be."""
+    if kind == "prompts":
+        return parse_prompt(row)
+    return parse_preference(row) if kind == "preferences" else parse_demonstration(row)
 
 
 def kind_of(row: Row) -> DataKind:

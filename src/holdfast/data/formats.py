@@ -7,7 +7,7 @@ A preference row has `prompt`, `chosen` and `rejected`, in one of three forms:
     implicit prompt  chosen and rejected are whole conversations; the prompt is the start that they share
 
 Rows with `prompt`, `completion` and a boolean `label` are unpaired: the n-th good and the n-th bad answer to a prompt
-are made a pair, and what has no counterpart is left out.
+are made a pair, and what has no counterpart is left out. Other formats become one of these: see `foreign`.
 
 Columns that may come with them: `round` and `labeller` (a name, or a list of names), and for each response
 `chosen_policy_version`, `chosen_round`, `chosen_seed` and the same for `rejected`.
@@ -15,17 +15,17 @@ Columns that may come with them: `round` and `labeller` (a name, or a list of na
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from holdfast.data.left_out import RowsLeftOut
 from holdfast.data.problems import BadData, Problem
+from holdfast.data.recognition import OWN, Source
 from holdfast.data.rows import Row, RowChange, write_rows
-from holdfast.data.sources import scan
-from holdfast.data.turns import answer, messages, question, sound
+from holdfast.data.turns import answer, messages, question
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message, Prompt
 from holdfast.parallel.garbage import collection_paused
@@ -44,12 +44,13 @@ from holdfast.preferences.encoding import content_hash, prompt_json, response_ha
 _SEEDS = ("chosen_seed", "rejected_seed")
 IMPORTED = "imported"  # the labeller and policy version of data that does not name its own
 ANSWERS = ("completion", "response", "messages")
-SAME_ANSWERS = "'chosen' and 'rejected' are the same, so there is nothing to learn; remove the row"
 NO_PAIRS = (
     "answers here have a 'label' and no prompt has both a good and a bad one, so there is nothing to compare; "
     "give each prompt one of each, or rows of 'prompt', 'chosen' and 'rejected'"
 )
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +62,27 @@ class RatedAnswer:
     good: bool
 
 
-class Unpaired:
-    """Judged answers that wait for a counterpart: the n-th good and the n-th bad answer to a prompt make a pair."""
+class Unpaired(Generic[K, V]):
+    """Judged answers that wait for a counterpart: the n-th good and the n-th bad answer to a prompt make a pair.
+
+    Prompts and answers are themselves where pairs are wanted, and fingerprints where they are counted.
+    """
 
     def __init__(self) -> None:
-        self.first: Row | None = None
-        self._waiting: dict[Prompt, deque[RatedAnswer]] = {}
+        self._waiting: dict[K, tuple[bool, list[V]]] = {}
 
-    def add(self, row: Row, judged: RatedAnswer) -> PreferencePair | None:
-        """The pair that this answer completes, if it does. Two equal answers are no pair, and both are dropped."""
-        self.first = self.first or row
-        waiting = self._waiting.setdefault(judged.prompt, deque())
-        if not waiting or waiting[0].good == judged.good:
-            waiting.append(judged)
+    def add(self, prompt: K, answer: V, good: bool) -> tuple[V, V] | None:
+        """Good and bad of the pair that this answer completes. Two equal answers are no pair, and both are dropped."""
+        was_good, waiting = self._waiting.setdefault(prompt, (good, []))
+        if was_good == good:
+            waiting.append(answer)
             return None
-        other = waiting.popleft()
-        if other.text == judged.text:
+        other = waiting.pop(0)
+        if not waiting:
+            del self._waiting[prompt]
+        if other == answer:
             return None
-        good, bad = (judged, other) if judged.good else (other, judged)
-        return PreferencePair(judged.prompt, good.text, bad.text)
+        return (answer, other) if good else (other, answer)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class WrittenRows:
 
 
 @collection_paused()
-def read_preferences(source: str | Path) -> list[LabelledComparison]:
+def read_preferences(source: str | Path, left_out: RowsLeftOut | None = None) -> list[LabelledComparison]:
     """Read preference rows as comparisons with their labels, in the order of the source.
 
     Ids are hashes of the content and sides follow from the responses alone, so a file imported twice is
@@ -101,15 +104,15 @@ def read_preferences(source: str | Path) -> list[LabelledComparison]:
     by_id: dict[str, LabelledComparison] = {}
     again: dict[str, dict[str, Choice]] = {}  # the answers to what has more than one row, which is rare
     same: dict[Any, Any] = {}
-    unpaired = Unpaired()
-
-    def with_pair(row: Row) -> tuple[Row, PreferencePair | None]:
-        pair = parse_preference(row)
-        return row, pair if isinstance(pair, PreferencePair) else unpaired.add(row, pair)
-
-    for row, pair in read_all(source, with_pair):
-        if pair is None:
-            continue
+    unpaired: Unpaired[Prompt, str] = Unpaired()
+    first_judged: Row | None = None
+    for row, pair in read_all(source, lambda row: (row, parse_preference(row)), left_out=left_out):
+        if isinstance(pair, RatedAnswer):
+            first_judged = first_judged or row
+            sides = unpaired.add(pair.prompt, pair.text, pair.good)
+            if sides is None:
+                continue
+            pair = PreferencePair(pair.prompt, *sides)
         comparison, choice = _comparison(row, pair, same)
         key, names = comparison.id, row.texts("labeller", IMPORTED)
         if key not in by_id and len(names) == 1:
@@ -123,8 +126,8 @@ def read_preferences(source: str | Path) -> list[LabelledComparison]:
     for key, answers in again.items():
         labels = tuple(Label(key, name, choice) for name, choice in sorted(answers.items()))
         by_id[key] = LabelledComparison(by_id[key].comparison, labels)
-    if unpaired.first is not None and not by_id:
-        raise BadData(unpaired.first.problem("no_pairs", NO_PAIRS))
+    if first_judged is not None and not by_id:
+        raise BadData(first_judged.problem("no_pairs", NO_PAIRS))
     return list(by_id.values())
 
 
@@ -147,41 +150,70 @@ def write_preferences(
     return WrittenRows(table.written, table.skipped)
 
 
-def read_prompts(source: str | Path) -> list[Prompt]:
-    """Read the `prompt` column of a table, or the lines of a text file that are not blank."""
-    return list(read_all(source, parse_prompt, text_column="prompt"))
+def read_prompts(source: str | Path, left_out: RowsLeftOut | None = None) -> list[Prompt]:
+    """Read the prompts of a table of any format, or the lines of a text file that are not blank."""
+    return list(read_all(source, parse_prompt, text_column="prompt", left_out=left_out))
 
 
-def read_demonstrations(source: str | Path) -> list[Demonstration]:
+def read_demonstrations(source: str | Path, left_out: RowsLeftOut | None = None) -> list[Demonstration]:
     """Read prompts with the answers to imitate: `prompt` and `completion` (or `response`), or `messages`."""
-    return list(read_all(source, parse_demonstration))
+    return list(read_all(source, parse_demonstration, left_out=left_out))
 
 
-def read_all(source: str | Path, parse: Callable[[Row], T], text_column: str | None = None) -> Iterator[T]:
-    """What `parse` makes of each row. Where one is wrong, the rest is gone through to say how many more are."""
-    first: Problem | None = None
-    more = 0
-    for scanned in scan(source, text_column):
-        try:
-            if isinstance(scanned, Problem):
-                problem = scanned
-            else:
-                item = parse(scanned)
-                if first is None:
-                    yield item
+def read_all(
+    source: str | Path | Source,
+    parse: Callable[[Row], T],
+    text_column: str | None = None,
+    left_out: RowsLeftOut | None = None,
+) -> Iterator[T]:
+    """What `parse` makes of each row. Where one is wrong, the rest is gone through to say how many more are.
+
+    Rows that may be left out are, as long as they are few; which comes to light at the end.
+    """
+    rows = source if isinstance(source, Source) else Source(source, text_column)
+    left_out = left_out or RowsLeftOut(0.0)
+    first = lost_first = None
+    more = lost = number = 0
+    try:
+        for scanned in rows:
+            try:
+                if isinstance(scanned, Problem):
+                    problem = scanned
+                else:
+                    number += 1
+                    item = parse(scanned)
+                    if first is None:
+                        yield item
+                    continue
+            except BadData as error:
+                problem = error.problem
+            if problem.severity == "warning":
                 continue
-        except BadData as error:
-            problem = error.problem
-        if problem.severity == "warning":
-            continue
-        first, more = (problem, 0) if first is None else (first, more + 1)
-        if problem.ends:
-            break
+            number += isinstance(scanned, Problem)
+            if left_out.add(problem):
+                lost_first, lost = lost_first or problem, lost + 1
+                continue
+            first, more = (problem, 0) if first is None else (first, more + 1)
+            if problem.ends:
+                break
+    except HoldfastError:
+        if first is None:
+            raise
+        more += 1
     if first is not None:
         raise BadData(first, more)
+    if rows.recognised is not None and rows.recognised.format is not OWN:
+        left_out.notes.append(f"{rows.source} is read as {rows.recognised.words}.")
+    left_out.settle(rows.source, lost_first, lost, number)
 
 
 def parse_prompt(row: Row) -> Prompt:
+    """The prompt of a row of any kind: its own column, or what stands before the answers."""
+    if row.get("prompt") is None and isinstance(row.get("messages"), list):
+        return question(row, "messages", _unanswered(messages(row, "messages", row.get("messages"))))
+    if row.get("prompt") is None and isinstance(row.get("chosen"), list) and row.get("rejected") is not None:
+        sides = (messages(row, side, row.get(side)) for side in ("chosen", "rejected"))
+        return question(row, "chosen", _unanswered(_shared(row, *sides)))
     return _prompt(row, row.require("prompt"))
 
 
@@ -191,7 +223,7 @@ def parse_preference(row: Row) -> PreferencePair | RatedAnswer:
         return _judged(row)
     pair = _pair(row)
     if pair.chosen == pair.rejected:
-        raise row.error("same_answers", SAME_ANSWERS)
+        raise _same_answers(row)
     for side in ("chosen", "rejected"):
         row.text(f"{side}_policy_version", IMPORTED)
         row.integer(f"{side}_round", 0)
@@ -225,24 +257,19 @@ def _pair(row: Row) -> PreferencePair:
     chosen, rejected = row.require("chosen"), row.require("rejected")
     if isinstance(chosen, str) and isinstance(rejected, str):
         return PreferencePair(
-            _prompt(row, row.require("prompt")), sound(row, "chosen", chosen), sound(row, "rejected", rejected)
+            _prompt(row, row.require("prompt")), row.sound("chosen", chosen), row.sound("rejected", rejected)
         )
     if isinstance(chosen, str) or isinstance(rejected, str):
-        raise row.error("wrong_type", "'chosen' and 'rejected' must both be strings or both be lists of messages")
+        raise row.error("wrong_type", f"{_sides(row)} must both be strings or both be lists of messages")
     chosen_turns = messages(row, "chosen", chosen)
     rejected_turns = messages(row, "rejected", rejected)
     asked = row.get("prompt")
     prompt = None if asked is None else _prompt(row, asked)
     if prompt is not None and len(chosen_turns) == len(rejected_turns) == 1:
         return PreferencePair(prompt, answer(row, "chosen", chosen_turns), answer(row, "rejected", rejected_turns))
-    shared = _shared_turns(chosen_turns, rejected_turns)
     if chosen_turns == rejected_turns:
-        raise row.error("same_answers", SAME_ANSWERS)
-    if not shared:
-        raise row.error(
-            "different_prompts",
-            "'chosen' and 'rejected' do not begin with the same messages, so the prompt is not clear",
-        )
+        raise _same_answers(row)
+    shared = _shared(row, chosen_turns, rejected_turns)
     if prompt is not None and prompt != shared and prompt not in [turn.content for turn in shared]:
         raise row.error(
             "prompt_mismatch", "'prompt' is not what 'chosen' and 'rejected' have in common; leave that column out"
@@ -250,6 +277,21 @@ def _pair(row: Row) -> PreferencePair:
     rest = len(shared)
     sides = answer(row, "chosen", chosen_turns[rest:]), answer(row, "rejected", rejected_turns[rest:])
     return PreferencePair(question(row, "chosen", shared), *sides)
+
+
+def _same_answers(row: Row) -> BadData:
+    what = f"{_sides(row)} are the same, so there is nothing to learn; remove the row"
+    return row.error("same_answers", what)
+
+
+def _sides(row: Row) -> str:
+    """The names of the columns with the two answers, or of the one that has both."""
+    names = dict.fromkeys(row.name(side) for side in ("chosen", "rejected"))
+    return (
+        " and ".join(f"'{name}'" for name in names)
+        if len(names) > 1
+        else f"the best and the worst of '{row.name('chosen')}'"
+    )
 
 
 def _judged(row: Row) -> RatedAnswer:
@@ -261,26 +303,36 @@ def _judged(row: Row) -> RatedAnswer:
     return RatedAnswer(_prompt(row, row.require("prompt")), _text_or_answer(row, "completion"), label)
 
 
-def _shared_turns(first: Sequence[Message], second: Sequence[Message]) -> tuple[Message, ...]:
-    """The longest common prefix of two conversations."""
+def _shared(row: Row, first: Sequence[Message], second: Sequence[Message]) -> tuple[Message, ...]:
+    """The longest common beginning of two conversations."""
     length = 0
     while length < min(len(first), len(second)) and first[length] == second[length]:
         length += 1
+    if not length:
+        raise row.error(
+            "different_prompts",
+            f"{_sides(row)} do not begin with the same messages, so the prompt is not clear",
+        )
     return tuple(first[:length])
+
+
+def _unanswered(turns: Sequence[Message]) -> Sequence[Message]:
+    """A conversation without the answer at its end."""
+    return turns[:-1] if turns and turns[-1].role == "assistant" else turns
 
 
 def _prompt(row: Row, value: Any) -> Prompt:
     if isinstance(value, str):
         if not value or value.isspace():
-            raise row.error("empty_prompt", "'prompt' is empty; write one or remove the row")
-        return sound(row, "prompt", value)
+            raise row.error("empty_prompt", f"'{row.name('prompt')}' is empty; write one or remove the row")
+        return row.sound("prompt", value)
     return question(row, "prompt", messages(row, "prompt", value))
 
 
 def _text_or_answer(row: Row, column: str) -> str:
     value = row.require(column)
     if isinstance(value, str):
-        return sound(row, column, value)
+        return row.sound(column, value)
     return answer(row, column, messages(row, column, value))
 
 
@@ -297,20 +349,21 @@ def parse_demonstration(row: Row) -> Demonstration:
     if len(names) != 1:
         present = " and ".join(f"'{name}'" for name in names) or "none of them"
         wrong = f"must have one of 'completion', 'response' or 'messages', and has {present}"
-        whole = row.unit == "row" and not any(name in row.values for name in ANSWERS)
+        whole = row.table and not any(name in row.values for name in ANSWERS)
         raise row.error("two_answers" if names else "missing_column", wrong, ends=whole)
     if names[0] == "messages":
         # A `prompt` beside it is not read: data sets of conversations often repeat the first question there.
         turns = messages(row, "messages", row.require("messages"))
         if len(turns) < 2:
-            raise row.error("no_answer", "'messages' must hold a prompt and an answer")
+            raise row.error("no_answer", f"'{row.name('messages')}' must hold a prompt and an answer")
         response = answer(row, "messages", turns[-1:])
         prompt: Prompt = question(row, "messages", turns[:-1])
     else:
         prompt = _prompt(row, row.require("prompt"))
         response = _text_or_answer(row, names[0])
     if not response or response.isspace():
-        raise row.error("empty_demonstration", f"the answer in '{names[0]}' is empty; write one or remove the row")
+        what = f"the answer in '{row.name(names[0])}' is empty; write one or remove the row"
+        raise row.error("empty_demonstration", what)
     return Demonstration(prompt, response)
 
 

@@ -8,44 +8,64 @@ from typing import Any
 
 from holdfast.data.problems import Problem
 from holdfast.data.rows import Row
+from holdfast.documents import DEEPEST, check_depth
 
 _PYTHON_WORDS = ("None", "True", "False", "'")
 
 
-class _RepeatedKey(ValueError):
+class RepeatedKey(ValueError):
     """A column that an object names twice; plain JSON readers silently take the last."""
+
+
+class TooDeep(ValueError):
+    """Lists and objects within each other beyond what any row has; who takes it apart calls itself for each."""
+
+    words = f"is nested too deeply, more than {DEEPEST} lists and objects within each other"
+
+
+def check_row_depth(values: Any, text: str, start: int = 0, end: int | None = None) -> None:
+    """Refuse a row that is nested too deeply; one with fewer brackets in its text is not walked through."""
+    if text.count("[", start, end) + text.count("{", start, end) > DEEPEST:
+        try:
+            check_depth(values)
+        except ValueError:
+            raise TooDeep from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
         names = [name for name, _ in pairs]
-        raise _RepeatedKey(next(name for name in names if names.count(name) > 1))
+        raise RepeatedKey(next(name for name in names if names.count(name) > 1))
     return values
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def json_row(source: str, line: int, text: str, ended: bool) -> Row | Problem:
     """The row of a line; `ended` says whether a newline came after it, which a line that was cut off has not."""
     try:
-        values = _DECODER.decode(text)
-    except _RepeatedKey as error:
+        values = DECODER.decode(text)
+        check_row_depth(values, text)
+    except RepeatedKey as error:
         name = str(error)[:40]
-        return Problem(source, line, "repeated_key", f"has the column '{name}' twice; keep the one that is meant")
+        what = f"has the column '{name}' twice; keep the one that is meant"
+        return Problem(source, line, "repeated_key", what, row=text)
     except json.JSONDecodeError as error:
-        kind, what = _diagnosis(text, error, ended)
-        return Problem(source, line, kind, f"is not JSON ({error.msg}, column {error.colno}){what}")
-    except (ValueError, RecursionError) as error:
-        return Problem(source, line, "not_json", f"is not JSON ({error}); remove the line")
+        kind, what = diagnosis(text, error, ended)
+        return Problem(source, line, kind, f"is not JSON ({error.msg}, column {error.colno}){what}", row=text)
+    except (TooDeep, RecursionError):
+        return Problem(source, line, "not_json", f"{TooDeep.words}; remove the line", row=text)
+    except ValueError as error:
+        return Problem(source, line, "not_json", f"is not JSON ({error}); remove the line", row=text)
     if isinstance(values, dict):
         return Row(source, line, values)
     array = "; write each element of the list on a line of its own" if isinstance(values, list) else ""
-    return Problem(source, line, "not_object", f"must be a JSON object with named columns{array}")
+    return Problem(source, line, "not_object", f"must be a JSON object with named columns{array}", row=values)
 
 
-def _diagnosis(text: str, error: json.JSONDecodeError, ended: bool) -> tuple[str, str]:
+def diagnosis(text: str, error: json.JSONDecodeError, ended: bool) -> tuple[str, str]:
     """The kind of the fault, and what to do about it, from where the reader stopped."""
     at, rest = error.pos, text[error.pos :].lstrip()
     before = text[:at].rstrip()

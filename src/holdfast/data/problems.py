@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from holdfast.errors import HoldfastError
+from holdfast.text import counted
 
 Severity = Literal["error", "warning"]
 
@@ -26,23 +27,29 @@ def _kinds(severity: Severity, meanings: dict[str, str]) -> dict[str, ProblemKin
 KINDS = _kinds(
     "error",
     {
-        "unreadable": "the file is missing, cannot be opened, or has an extension that is not known",
+        "unreadable": "the file is missing, cannot be opened, or has neither known content nor a known extension",
         "empty_file": "no row at all",
-        "wrong_file": "gzip, zip, zstandard, bzip2, Parquet or UTF-16 under a name that promises lines of text",
+        "wrong_file": "a zip archive, bzip2, xz or UTF-16, or something packed twice",
+        "damaged_file": "a packed file that is cut off or cannot be unpacked to its end",
+        "unknown_format": "columns of no format that is known",
         "not_utf8": "a line in another encoding",
         "bom_inside": "a byte-order mark at the start of a later line, as where files were joined",
-        "line_too_long": "a line of more than 64 MiB",
-        "not_json": "a line that is not JSON",
+        "line_too_long": "a line or row of more than 64 MiB",
+        "not_json": "a line that is not JSON, or is nested too deeply",
         "truncated": "the file ends in the middle of its last row",
         "python_quotes": "Python instead of JSON: single quotes, None, True, False",
         "trailing_comma": "a comma before a closing bracket, or after the row",
         "two_rows": "more than one JSON value in a line",
         "raw_control": "a raw tab or other control character inside a JSON text",
+        "wrong_cells": "a line of CSV with more or fewer cells than its header",
+        "bad_quotes": "a quote in CSV that does not end where its cell does, or never",
         "repeated_key": "one column twice in a row",
         "not_object": "JSON, but not an object with named columns",
         "missing_column": "a column that is needed is not there",
         "null_value": "a column that is needed is null",
         "wrong_type": "a number, a list or something else in place of a text",
+        "not_a_dialogue": "an hh-rlhf text without `Human:` and `Assistant:` turns, or with text before the first",
+        "no_scores": "fewer than two completions with a score, or all with the same",
         "empty_prompt": "a prompt without a visible character",
         "empty_demonstration": "an answer to imitate without a visible character",
         "lone_surrogate": "half a character (`\\ud83d`), which no tokenizer takes",
@@ -57,6 +64,8 @@ KINDS = _kinds(
         "label_not_boolean": "a `label` that is not true or false",
         "no_pairs": "labelled answers, and no prompt with both a good and a bad one",
         "template_refuses": "the tokenizer's chat template raises for this conversation",
+        "beyond_context": "more tokens than the policy's context has room for",
+        "nothing_left": "nothing to train on once held-out prompts and limits are taken off",
     },
 ) | _kinds(
     "warning",
@@ -92,10 +101,16 @@ class Problem:
     text: str
     unit: Literal["line", "row"] = "line"
     ends: bool = False  # nothing more can be read of this file
+    row: Any = field(default=None, compare=False, repr=False)  # what stands there, for the file of what is left out
 
     @property
     def severity(self) -> Severity:
         return KINDS[self.kind].severity
+
+    @property
+    def of_a_row(self) -> bool:
+        """Whether leaving out one row would mend it."""
+        return self.severity == "error" and self.line > 0 and not self.ends
 
     def shown(self) -> str:
         """FILE:LINE: what is wrong and what to do, as editors and compilers have it."""
@@ -110,8 +125,11 @@ class BadData(HoldfastError):
     """Data that cannot be used: the first problem, and how many more there are."""
 
     def __init__(self, problem: Problem, more: int = 0) -> None:
-        noun = "problem" if more == 1 else "problems"
-        rest = f"; {more:,} more {noun} after it: `holdfast data check {problem.source}` lists all" if more else ""
+        rest = (
+            f"; {counted(more, 'more problem')} after it: `holdfast data check {problem.source}` lists all"
+            if more
+            else ""
+        )
         super().__init__(f"{problem.sentence()}{rest}.")
         self.problem = problem
 
@@ -123,6 +141,7 @@ class Findings:
         self._keep = keep
         self.kept: list[Problem] = []
         self.counts: Counter[str] = Counter()
+        self.forgiven = 0  # errors in rows that may be left out
 
     def add(self, problem: Problem) -> None:
         self.counts[problem.kind] += 1
@@ -130,4 +149,5 @@ class Findings:
             self.kept.append(problem)
 
     def number(self, severity: Severity) -> int:
-        return sum(count for kind, count in self.counts.items() if KINDS[kind].severity == severity)
+        number = sum(count for kind, count in self.counts.items() if KINDS[kind].severity == severity)
+        return number - self.forgiven if severity == "error" else number

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.preferences.encoding import json_text
 
 Unit = Literal["line", "row"]
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # What other data sets call the columns that are read here.
 OTHER_NAMES = {
@@ -38,12 +39,22 @@ class Row:
     line: int
     values: dict[str, Any]
     unit: Unit = "line"
+    table: bool = False  # one header for all rows: what one row lacks, all lack
+    separator: str = ""  # what stands between its cells, where the header is a line of the file
+    given: dict[str, Any] | None = None  # the values before they were put into the columns that are read here
+    origins: Mapping[str, Sequence[str]] | None = None  # by column, which of those values it may have come from
 
     def error(self, kind: str, problem: str, ends: bool = False) -> BadData:
         return BadData(self.problem(kind, problem, ends))
 
     def problem(self, kind: str, text: str, ends: bool = False) -> Problem:
-        return Problem(self.source, self.line, kind, text, self.unit, ends)
+        row = self.values if self.given is None else self.given
+        return Problem(self.source, self.line, kind, text, self.unit, ends, row)
+
+    def name(self, column: str) -> str:
+        """What the file calls a column."""
+        given, origins = self.given or {}, (self.origins or {}).get(column, ())
+        return next((name for name in origins if given.get(name) is not None), column)
 
     def get(self, column: str) -> Any:
         """The value, or None where the column is missing or empty."""
@@ -59,9 +70,10 @@ class Row:
         there = ", ".join(name[:40] for name in names[:8]) or "nothing"
         # A table has the same columns in every row, so saying it once is enough.
         wanted = f"needs a column '{column}' and has {there}{', ...' if len(names) > 8 else ''}"
-        raise self.error("missing_column", wanted + self._meant(column, names), ends=self.unit == "row")
+        raise self.error("missing_column", wanted + self.meant(column, names), ends=self.table)
 
-    def _meant(self, column: str, names: Sequence[str]) -> str:
+    def meant(self, column: str, names: Sequence[str]) -> str:
+        """Which of the names that are there may be the column that is not."""
         other = [name for name in OTHER_NAMES.get(column, ()) if name in names]
         near = difflib.get_close_matches(column, [n[:40] for n in names if n not in ("chosen", "rejected")], 1, 0.7)
         return f"; rename '{(near or other)[0]}' if that is it" if near or other else ""
@@ -72,7 +84,14 @@ class Row:
             return default
         if not isinstance(value, str) or not value:
             raise self.error("wrong_type", f"'{column}' must be a string that is not empty")
-        return value
+        return self.sound(column, value)
+
+    def sound(self, column: str, text: str) -> str:
+        """The text, if a tokenizer and a database can take it."""
+        if not text.isascii() and _SURROGATE.search(text):
+            what = f"'{self.name(column)}' holds half a character (a lone surrogate); remove it or write the whole one"
+            raise self.error("lone_surrogate", what)
+        return text
 
     def texts(self, column: str, default: str) -> tuple[str, ...]:
         """One or more strings: a list of them, or one alone."""
@@ -81,7 +100,7 @@ class Row:
             return (self.text(column, default),)
         if not value or not all(isinstance(item, str) and item for item in value):
             raise self.error("wrong_type", f"'{column}' must be a string or a list of strings that are not empty")
-        return tuple(value)
+        return tuple(self.sound(column, item) for item in value)
 
     def integer(self, column: str, default: int) -> int:
         """An integer, or one written as a string because it is too large for a 64-bit column."""
@@ -89,9 +108,11 @@ class Row:
         if value is None:
             return default
         if isinstance(value, str) and re.fullmatch("-?[0-9]{1,20}", value):
-            return int(value)
+            value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.error("wrong_type", f"'{column}' must be an integer")
+        if abs(value) >= 2 ** (31 if column.endswith("round") else 65):
+            raise self.error("wrong_type", f"'{column}' is too large a number")
         return value
 
 
@@ -115,12 +136,12 @@ def write_rows(
     # In the same directory, because only a rename within one file system is atomic.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        _refuse_existing(path)
+        refuse_existing(path)
         with temporary.open("x+b") as file:
             writer(file, rows, settle)
             file.flush()
             sync(file.fileno())
-        _refuse_existing(path)
+        refuse_existing(path)
         temporary.replace(path)
         sync_directory(path.parent)
     except OSError as error:
@@ -134,7 +155,8 @@ def unknown_extension(path: Path, known: dict[str, Any]) -> HoldfastError:
     return HoldfastError(f"{path} has an extension that is not known here; use {' or '.join(sorted(known))}.")
 
 
-def _refuse_existing(path: Path) -> None:
+def refuse_existing(path: Path) -> None:
+    """Nothing that is there is ever written over."""
     if path.exists():
         raise HoldfastError(f"{path} exists already; choose another name.")
 
@@ -164,13 +186,15 @@ def _write_parquet(file: BinaryIO, rows: Iterable[dict[str, Any]], settle: Calla
         table = pyarrow.Table.from_pylist(values if change is None else [change(row) for row in values])
     except UnicodeEncodeError as error:
         raise HoldfastError("A text holds a lone surrogate, which Parquet cannot hold; write JSONL instead.") from error
+    except pyarrow.ArrowException as error:
+        raise HoldfastError("The rows have columns of several types; write JSONL instead of Parquet.") from error
     pyarrow.parquet.write_table(table, file)
 
 
-def load_pyarrow() -> Any:
+def load_pyarrow(what: str = "Parquet files need") -> Any:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise HoldfastError("Parquet files need pyarrow: run pip install 'holdfast-rl[parquet]'.") from error
+        raise HoldfastError(f"{what} pyarrow: run pip install 'holdfast-rl[parquet]'.") from error
     return pyarrow

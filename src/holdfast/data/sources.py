@@ -1,46 +1,68 @@
-"""Rows from wherever data is: JSONL, text, Parquet, a directory of `datasets`, the hub. One by one, never all at once.
+"""Rows from wherever data is: files of any form, a directory of `datasets`, the hub. One by one, never all at once.
 
+What a file is follows from its content; its name decides only where content cannot tell, as with lines of plain text.
 What is wrong with one line is a `Problem` in its place, and reading goes on behind it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from holdfast.data.json_array import array_rows
 from holdfast.data.jsonl import json_row
+from holdfast.data.lines import lines_of
+from holdfast.data.packed import PACKED, opened, packing_of
 from holdfast.data.problems import BadData, Problem
-from holdfast.data.rows import Row, unknown_extension
+from holdfast.data.rows import Row
+from holdfast.data.separated import SEPARATORS, header_of, separated_rows
 from holdfast.data.tables import HUB, hub_rows, parquet_rows, saved_dataset_rows
+from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
 
-# One line is in memory at a time. A file without line breaks must not be one line of any length.
-LONGEST_LINE = 64 * 2**20
-
 SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json", "state.json")
+# What is looked at to say what a file is.
+HEAD = 1 << 16
+BOM = b"\xef\xbb\xbf"
 
-# The first bytes of files that are something else than their name says, and what to do with them.
+# The first bytes of what is not read, and what to do with it.
 MAGIC = {
-    b"\x1f\x8b": "is gzip; unpack it with gunzip",
     b"PK\x03\x04": "is a zip archive; unpack it",
-    b"\x28\xb5\x2f\xfd": "is compressed by zstandard; unpack it with unzstd",
     b"BZh": "is compressed by bzip2; unpack it with bunzip2",
-    b"PAR1": "is Parquet; name it .parquet",
+    b"\xfd7zXZ": "is compressed by xz; unpack it with unxz",
     b"\xff\xfe": "is UTF-16; save it as UTF-8",
     b"\xfe\xff": "is UTF-16; save it as UTF-8",
 }
+# Columns of the formats that are known: a line with some of these names is a table's header.
+COLUMNS = frozenset({
+    "prompt", "chosen", "rejected", "completion", "response", "messages", "label", "instruction", "input", "output",
+    "conversations", "completions", "preferred_output", "non_preferred_output", "chosen_response", "rejected_response",
+})  # fmt: skip
+# One object around all rows: a name, and a list of objects that begins on a later line, where no line is a row.
+_AROUND = re.compile(r'\{\s*"([^"\n]{1,40})"\s*:\s*\[\s*\{')
+
+Reader = Callable[[str, BinaryIO], Iterator[Row | Problem]]
+
+
+@dataclass(frozen=True)
+class Container:
+    """What the rows of a file are wrapped in, in words, and how they are taken out."""
+
+    words: str
+    read: Reader
 
 
 def scan(source: str | Path, text_column: str | None = None) -> Iterator[Row | Problem]:
     """Rows and problems in the order of the source; a source that cannot be read at all is a HoldfastError.
 
-    The source is a .jsonl or .parquet file, a .txt file if a column for its lines is named, a directory that
-    `datasets` saved, or hub:owner/name.
+    Lines of plain text are rows only if a column for them is named.
     """
     empty = True
     try:
-        for item in _reader(source, text_column):
+        for item in _items(source, text_column):
             empty = False
             yield item
     except OSError as error:
@@ -49,75 +71,106 @@ def scan(source: str | Path, text_column: str | None = None) -> Iterator[Row | P
         raise BadData(Problem(str(source), 0, "empty_file", "is empty; give a file with at least one row"))
 
 
-def _reader(source: str | Path, text_column: str | None) -> Iterator[Row | Problem]:
+def _items(source: str | Path, text_column: str | None) -> Iterator[Row | Problem]:
     if str(source).startswith(HUB):
-        return hub_rows(str(source))
+        yield from hub_rows(str(source))
+        return
     path = Path(source)
-    if path.is_dir() and any((path / name).is_file() for name in SAVED_BY_DATASETS):
-        return saved_dataset_rows(path)
-    readers: dict[str, Callable[[Path], Iterator[Row | Problem]]] = {".jsonl": _read_jsonl, ".parquet": parquet_rows}
-    if text_column is not None:
-        readers[".txt"] = lambda path: _read_text(path, text_column)
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        if path.is_dir():
+    if path.is_dir():
+        if not any((path / name).is_file() for name in SAVED_BY_DATASETS):
             raise HoldfastError(
                 f"{path} is a directory, but not one that datasets.save_to_disk wrote; name a file in it."
             )
-        raise unknown_extension(path, readers)
-    return reader(path)
-
-
-def _read_text(path: Path, column: str) -> Iterator[Row | Problem]:
-    for line in _lines(path):
-        yield line if isinstance(line, Problem) else Row(str(path), line[0], {column: line[1]})
-
-
-def _read_jsonl(path: Path) -> Iterator[Row | Problem]:
-    source = str(path)
-    for line in _lines(path):
-        yield line if isinstance(line, Problem) else json_row(source, *line)
-
-
-def _lines(path: Path) -> Iterator[Problem | tuple[int, str, bool]]:
-    """Lines that are not blank, with number, text and whether a newline ends them.
-
-    Only a newline ends a line, whatever else Unicode has.
-    """
-    source = str(path)
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LONGEST_LINE):
-            number += 1
-            if number == 1:
-                yield from (known := list(_first_bytes(source, line)))
-                if any(problem.ends for problem in known):
-                    return
-            ended = line.endswith(b"\n")
-            if len(line) == LONGEST_LINE and not ended:
-                _skip_line(file)
-                text = f"is longer than {LONGEST_LINE // 2**20} MiB; write one row on each line"
-                yield Problem(source, number, "line_too_long", text)
-                continue
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                what = f"is not UTF-8 (byte {error.start + 1} is 0x{line[error.start]:02x})"
-                yield Problem(source, number, "not_utf8", f"{what}; save the file in that encoding")
-                continue
-            if text and not text.isspace():
-                yield number, text, ended
-
-
-def _first_bytes(source: str, line: bytes) -> Iterator[Problem]:
-    for magic, what in MAGIC.items():
-        if line.startswith(magic):
-            yield Problem(source, 1, "wrong_file", what, ends=True)
+        yield from saved_dataset_rows(path)
+        return
+    packing, head = packing_of(path), _head(path)
+    if head.startswith(b"PAR1") and not packing:
+        yield from parquet_rows(path)
+        return
+    wrong = _first_bytes(str(path), head, packing)
+    if wrong is not None:
+        yield wrong
+        if wrong.ends:
             return
-    if line.startswith(b"\xef\xbb\xbf"):
-        yield Problem(source, 1, "bom", "begins with a byte-order mark; save the file as UTF-8 without one")
+    container = container_of(path, head, text_column)
+    with opened(path) as file:
+        yield from container.read(str(path), file)
 
 
-def _skip_line(file: BinaryIO) -> None:
-    while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
-        pass
+def _head(path: Path) -> bytes:
+    with opened(path) as file:
+        return file.read(HEAD)
+
+
+def _first_bytes(source: str, head: bytes, packing: str) -> Problem | None:
+    for magic, what in MAGIC.items():
+        if head.startswith(magic):
+            return Problem(source, 1, "wrong_file", what, ends=True)
+    inside = next((f"{name}" for magic, name in PACKED.items() if head.startswith(magic)), None)
+    if packing and (inside or head.startswith(b"PAR1")):
+        what = f"is {packing}, and within it {inside or 'Parquet'}; unpack it once"
+        return Problem(source, 1, "wrong_file", what, ends=True)
+    around = _AROUND.match(head.removeprefix(BOM).decode("utf-8", "replace").lstrip())
+    if around is not None and "\n" in around[0] and around[1] not in COLUMNS:
+        return Problem(source, 1, "not_object", rows_are_under(around[1]), ends=True)
+    if head.startswith(BOM):
+        return Problem(source, 1, "bom", "begins with a byte-order mark; save the file as UTF-8 without one")
+    return None
+
+
+def rows_are_under(column: str) -> str:
+    return f"is an object around the rows: the rows are under '{column[:40]}'; write that list alone to a file"
+
+
+def container_of(path: Path, head: bytes, text_column: str | None) -> Container:
+    """What a file is by its first bytes, and where they do not say, by its name."""
+    text = head.removeprefix(BOM).decode("utf-8", "replace").lstrip()
+    names = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".zst", ".zstd")]
+    suffix = names[-1].lower() if names else ""
+    plain = suffix == ".txt"
+    if text.startswith("[") and (not plain or re.match(r'\[\s*\{\s*"', text)):
+        return Container("a JSON array", array_rows)
+    if not text or (text.startswith("{") and (not plain or _is_object(text.splitlines()[0]))):
+        return Container("JSON lines", _json_rows)
+    header = header_of(text, COLUMNS)
+    if header is not None and (not plain or len(header[1]) > 1):
+        separator = header[0]
+        words = "TSV" if separator == "\t" else f"CSV ({SEPARATORS.get(separator, separator)})"
+        return Container(words, lambda source, file: separated_rows(source, file, separator))
+    if plain and text_column is not None:
+        return Container("lines of text", lambda source, file: _text_rows(source, file, text_column))
+    if suffix in (".csv", ".tsv"):
+        separator = "\t" if suffix == ".tsv" or "\t" in text.splitlines()[0] else _likely(text.splitlines()[0])
+        return Container(suffix[1:].upper(), lambda source, file: separated_rows(source, file, separator))
+    if suffix in (".jsonl", ".json", ".ndjson"):
+        return Container("JSON lines", _json_rows)
+    wanted = " Name it .txt if each of its lines is a prompt." if text_column is not None and not plain else ""
+    raise HoldfastError(f"{path} begins neither as JSON nor as CSV with known columns nor as Parquet.{wanted}")
+
+
+def _likely(line: str) -> str:
+    """The separator that a header has most of."""
+    return max(SEPARATORS, key=line.count)
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json_of(line), dict)
+    except ValueError:
+        return False
+
+
+def _text_rows(source: str, file: BinaryIO, column: str) -> Iterator[Row | Problem]:
+    for line in lines_of(source, file):
+        if isinstance(line, Problem):
+            yield line
+        elif line[1] and not line[1].isspace():
+            yield Row(source, line[0], {column: line[1].rstrip("\r\n")})
+
+
+def _json_rows(source: str, file: BinaryIO) -> Iterator[Row | Problem]:
+    for line in lines_of(source, file):
+        if isinstance(line, Problem):
+            yield line
+        elif line[1] and not line[1].isspace():
+            yield json_row(source, line[0], line[1].rstrip("\r\n"), line[1].endswith("\n"))

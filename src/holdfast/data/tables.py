@@ -7,29 +7,44 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast.data.lines import LONGEST_LINE
+from holdfast.data.problems import Problem
 from holdfast.data.rows import Row, load_pyarrow
 from holdfast.errors import HoldfastError, first_line
 
 HUB = "hub:"
-BATCH = 1000  # rows in memory at a time
+BATCH = 1000  # rows in memory at a time, or fewer where rows are large
+BATCH_BYTES = 32 * 2**20
 
 # hub:owner/name, then perhaps /config, @revision and :split.
-_HUB_NAME = re.compile(
+HUB_SOURCE = re.compile(
     r"hub:(?P<name>[\w.-]+/[\w.-]+)(/(?P<config>[\w.-]+))?(@(?P<revision>[\w./-]+))?(:(?P<split>[\w.-]+))?"
 )
 
 
-def parquet_rows(path: Path) -> Iterator[Row]:
+def parquet_rows(path: Path) -> Iterator[Row | Problem]:
     pyarrow = load_pyarrow()
     with path.open("rb") as file:
         try:
             number = 0
-            for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=BATCH):
+            table = pyarrow.parquet.ParquetFile(file)
+            for batch in table.iter_batches(batch_size=_batch(table.metadata)):
+                if batch.nbytes > LONGEST_LINE * batch.num_rows:
+                    what = f"is longer than {LONGEST_LINE // 2**20} MiB; write shorter rows"
+                    yield Problem(str(path), number + 1, "line_too_long", what, "row", ends=True)
+                    return
                 for values in batch.to_pylist():
                     number += 1
-                    yield Row(str(path), number, values, "row")
+                    yield Row(str(path), number, values, "row", table=True)
         except (pyarrow.ArrowException, UnicodeDecodeError) as error:
             raise HoldfastError(f"{path} cannot be read as Parquet ({first_line(error).rstrip('.')}).") from error
+
+
+def _batch(metadata: Any) -> int:
+    """How many rows to hold at a time, by the size that the largest group of the file says it has."""
+    groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+    largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(BATCH, int(BATCH_BYTES / max(1, largest))))
 
 
 def saved_dataset_rows(path: Path) -> Iterator[Row]:
@@ -49,7 +64,7 @@ def saved_dataset_rows(path: Path) -> Iterator[Row]:
 
 def hub_rows(source: str) -> Iterator[Row]:
     """A data set of the hub, as a stream; nothing else here goes there, and this only if it is named."""
-    match = _HUB_NAME.fullmatch(source)
+    match = HUB_SOURCE.fullmatch(source)
     if match is None:
         raise HoldfastError(
             f"{source} is not of the form hub:owner/name, with /config, @revision and :split where needed."
@@ -79,7 +94,7 @@ def _rows(source: str, dataset: Iterable[dict[str, Any]]) -> Iterator[Row]:
             raise HoldfastError(f"{source} cannot be read on from row {number}: {first_line(error)}") from error
         if values is None:
             return
-        yield Row(source, number, values, "row")
+        yield Row(source, number, values, "row", table=True)
 
 
 def _datasets(source: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,23 +12,13 @@ from holdfast.models.prompt import Message
 ROLES = ("system", "developer", "user", "assistant", "tool")
 # What other data sets call them.
 OTHER_ROLES = {"human": "user", "prompter": "user", "gpt": "assistant", "bot": "assistant", "chatbot": "assistant",
-               "model": "assistant", "ai": "assistant", "function": "tool"}  # fmt: skip
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def sound(row: Row, column: str, text: str) -> str:
-    """The text, if a tokenizer can take it."""
-    if not text.isascii() and _SURROGATE.search(text):
-        raise row.error(
-            "lone_surrogate", f"'{column}' holds half a character (a lone surrogate); remove it or write the whole one"
-        )
-    return text
+               "model": "assistant", "ai": "assistant", "chatgpt": "assistant", "bing": "assistant",
+               "bard": "assistant", "function": "tool", "observation": "tool"}  # fmt: skip
 
 
 def messages(row: Row, column: str, value: Any) -> tuple[Message, ...]:
     """A list of {"role", "content"} as messages."""
-    wanted = f"'{column}' must be a string, or a list of messages with 'role' and 'content' as strings"
+    wanted = f"'{row.name(column)}' must be a string, or a list of messages with 'role' and 'content' as strings"
     if not isinstance(value, list):
         raise row.error("wrong_type", f"{wanted}, and is {_named(value)}")
     turns = []
@@ -40,32 +29,30 @@ def messages(row: Row, column: str, value: Any) -> tuple[Message, ...]:
         if role not in ROLES:
             meant = OTHER_ROLES.get(role.lower())
             hint = f"write '{meant}'" if meant else f"the roles are {', '.join(ROLES)}"
-            raise row.error("unknown_role", f"'{column}' has a turn of {role!r:.30}; {hint}")
-        turns.append(Message(role, sound(row, column, content)))
+            raise row.error("unknown_role", f"'{row.name(column)}' has a turn of {role!r:.30}; {hint}")
+        turns.append(Message(role, row.sound(column, content)))
     return tuple(turns)
 
 
 def question(row: Row, column: str, turns: Sequence[Message]) -> tuple[Message, ...]:
     """The turns of a prompt: none empty, and the last one not the assistant's, since that is who is to answer."""
     if not turns:
-        raise row.error("empty_prompt", "'prompt' is empty; write one or remove the row")
+        raise row.error("empty_prompt", f"the prompt in '{row.name(column)}' is empty; write one or remove the row")
     for number, turn in enumerate(turns, start=1):
         if not turn.content or turn.content.isspace():
-            raise row.error(
-                "empty_message", f"turn {number} ({turn.role}) of the prompt in '{column}' is empty; remove it"
-            )
+            what = f"turn {number} ({turn.role}) of the prompt in '{row.name(column)}' is empty; remove it"
+            raise row.error("empty_message", what)
     if turns[-1].role == "assistant":
-        raise row.error(
-            "ends_with_assistant",
-            f"the prompt in '{column}' ends with an answer of the assistant; cut it off, or add the user's next turn",
-        )
+        what = f"the prompt in '{row.name(column)}' ends with an answer of the assistant"
+        raise row.error("ends_with_assistant", f"{what}; cut it off, or add the user's next turn")
     return tuple(turns)
 
 
 def answer(row: Row, column: str, turns: Sequence[Message]) -> str:
     """The text of the assistant's one message."""
     if len(turns) != 1 or turns[0].role != "assistant":
-        raise row.error("no_answer", f"'{column}' must hold exactly one answer of the assistant after the prompt")
+        what = f"'{row.name(column)}' must hold exactly one answer of the assistant after the prompt"
+        raise row.error("no_answer", what)
     return turns[0].content
 
 

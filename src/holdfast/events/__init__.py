@@ -60,12 +60,14 @@ _REASON: Mapping[str, Type] = {"reason": str}
 _RUNG: Mapping[str, Type] = {"rung": str, "reason": str}
 _CHANGE: Mapping[str, Type] = {"before": object, "after": object}
 _VERSION: Mapping[str, Type] = {
-    "version": int, "labels": int, "loss": NUMBER, "train_accuracy": NUMBER, "holdout_accuracy": NUMBER | None,
+    "version": int, "labels": int, "loss": NUMBER, "trained_on": int, "train_accuracy": NUMBER,
+    "holdout_accuracy": NUMBER | None, "held_out": int,
 }  # fmt: skip
 _GATE: Mapping[str, Type] = {"accepted": bool, "in_use": int}
 _OPPONENTS = ("reference", "anchor", "pointed")
 _AUDIT: Mapping[str, Type] = {
-    "labels": int, "labels_left": int | None, "pairs": int, "accuracy": NUMBER | None, "ece": NUMBER | None,
+    "answered_by": str, "asked": int, "labels": int, "labels_left": int | None, "pairs": int,
+    "accuracy": NUMBER | None, "decided": int, "ece": NUMBER | None,
     "brier": NUMBER | None, "reliability": list, "gap_z": NUMBER, "gap_p": NUMBER,
     **{f"{opponent}_pairs": int for opponent in _OPPONENTS}, **{f"{opponent}_wins": NUMBER for opponent in _OPPONENTS},
     **{f"{opponent}_rate": dict | None for opponent in _OPPONENTS},
@@ -112,8 +114,25 @@ _KINDS = (
         "minor",
     ),
     EventKind(
-        "waiting", "the run waits for people", {"purpose": str, "comparisons": int, "batch": str},
-        lambda fields: f"Waiting for people to answer {_comparisons(fields)} ({fields['purpose']}).", "minor",
+        "labels_asked", "comparisons are put to whoever answers; where they are more than the settings' own number, "
+        "`more` says what they are and why",
+        {"comparisons": int, "reason": str, "more": str},
+        lambda fields: sentence(f"{_comparisons(fields)} asked: {say.asked_for(fields)}"), "minor",
+        lambda at, fields: f"{at}asks {fields['comparisons']:,} {one_line(fields['more'])}" if fields["more"] else None,
+    ),
+    EventKind(
+        "labels_cut", "`labels.budget` does not last for all that was to be asked; `kept` are for audits to come",
+        {"reason": str, "wanted": int, "comparisons": int, "budget": int, "kept": int},
+        lambda fields: sentence(say.cut(fields)), "alarm", lambda at, fields: f"{at}{say.cut(fields)}",
+    ),
+    EventKind(
+        "labels_missing", "the labeller has left comparisons unanswered that it was asked",
+        {"reason": str, "comparisons": int, "answered": int, "labeller": str},
+        lambda fields: sentence(say.missing(fields)), "alarm", lambda at, fields: f"{at}{say.missing(fields)}",
+    ),
+    EventKind(
+        "waiting", "the run waits for people", {"purpose": str, "comparisons": int, "batch": str, "reason": str},
+        say.with_reason(lambda fields: f"Waiting for people to answer {_comparisons(fields)}"), "minor",
     ),
     EventKind(
         "waited", "people have answered, or the time was up",
@@ -131,11 +150,17 @@ _KINDS = (
         {"changed": list, "unreliable": str},
         say.label_quality,
     ),
+    EventKind(
+        "pairs_ready",
+        "DPO begins: pairs to train on, `batch` of them an update, pairs and prompts that its policies are measured on",
+        {"train": int, "held_out": int, "batch": int, "prompts": int},
+        lambda fields: f"{counted(fields['train'], 'pair')} to train on, {fields['held_out']:,} held out.", "minor",
+    ),
     # The ensemble
     EventKind(
         "refresh",
         "a new version was trained; `in_use` is used from now on",
-        {**_REASON, **_VERSION, "trained_on": int, **_GATE, "gate_reason": str}, say.refresh,
+        {**_REASON, **_VERSION, **_GATE, "gate_reason": str}, say.refresh,
         line=lambda at, fields: f"{at}refresh {say.refused(fields)}" if say.is_refused("refresh", fields) else None,
     ),
     EventKind(
@@ -149,8 +174,8 @@ _KINDS = (
     # The guard
     EventKind(
         "audit",
-        "people have answered the round's fresh pairs; the anchor is the last good policy, and `labels_left` is null "
-        "where nobody answers",
+        "the round's fresh pairs were `asked` and are answered, by people or by whom `answered_by` names; the anchor "
+        "is the last good policy, and `labels_left` is null where nobody answers",
         _AUDIT, say.audit, "minor",
     ),
     EventKind(
@@ -158,7 +183,7 @@ _KINDS = (
         lambda fields: sentence(because(f"Verdict {one_line(fields['level'])}", fields["sentence"])),
     ),
     EventKind(
-        "choice", "in the last round people seemed to like the last good policy better, and were asked again",
+        "choice", "in the last round the last good policy seemed to be liked better, and it was asked about again",
         {"labels": int, "labels_left": int | None, "back": bool, "sentence": str},
         lambda fields: sentence(say.chosen(fields)), line=lambda at, fields: f"{at}{say.chosen(fields)}",
     ),
@@ -202,6 +227,13 @@ _KINDS = (
         lambda fields: f"Learning rate lowered to {format_value(fields['lr'])}.", "alarm",
     ),
     EventKind(
+        "member_degraded",
+        "a reward member is left out from here on, since it fails or gives every answer the same score; "
+        "`left` of all `members` go on",
+        {"member": int, "why": str, "version": int, "left": int, "members": int},
+        lambda fields: sentence(say.left_out(fields)), "alarm", lambda at, fields: f"{at}{say.left_out(fields)}",
+    ),
+    EventKind(
         "step_skipped", "a step was dropped, since a value was not a number", _REASON,
         lambda fields: f"Step skipped{say.in_brackets(fields)}.", "alarm",
     ),
@@ -222,6 +254,18 @@ _KINDS = (
         _REASON,
     ),
     EventKind("resumed", "the run goes on from a checkpoint", {"checkpoint": str}),
+    EventKind(
+        "setting_changed", "the run goes on with another value of a setting than its checkpoint was saved with",
+        {"name": str, "before": str, "after": str},
+        lambda fields: sentence(say.setting_changed(fields)), "alarm",
+        lambda at, fields: f"{'' if fields.get('ended') else at}{say.setting_changed(fields)}",
+        optional={"ended": bool},
+    ),
+    EventKind(
+        "settings_unused", "settings were changed that the run does not use, since it has no such stage",
+        {"words": str}, lambda fields: sentence(say.settings_unused(fields)), "minor",
+        lambda at, fields: say.settings_unused(fields),
+    ),
     EventKind("run_finished", "the run has done all its rounds", {}),
 )  # fmt: skip
 
@@ -249,7 +293,8 @@ def event_line(kind: str, round: int, fields: Fields) -> str | None:
 
 def round_line(round: int, audit: Fields, verdict: Fields) -> str:
     """A round as it ended. A watch gives its reason below; a hacking verdict leaves that to what is done about it."""
-    line = f"{_at(round)}{verdict['level']:<9} {say.people(audit)}"
+    doubt = say.too_few(verdict["level"], audit)
+    line = f"{_at(round)}{verdict['level']:<9} {f'{doubt}; ' if doubt else ''}{say.preferences(audit)}"
     return f"{line}\n{INDENT}{one_line(verdict['sentence'])}" if verdict["level"] == "watch" else line
 
 
@@ -274,7 +319,7 @@ def events_markdown() -> str:
         "",
         "Every row has `step`, `round`, `event` (the kind) and `time` (UTC), and the fields of its kind. Those in",
         "parentheses may be absent. `labels` counts all labels known at the time, `trained_on` the comparisons of the",
-        "replay mix; `holdout_accuracy` is null where no held-out comparison has a clear label.",
+        "replay mix; `holdout_accuracy` is over `held_out` comparisons, and null where none has a clear label.",
         "",
         "| kind | when it is written | fields |",
         "|---|---|---|",

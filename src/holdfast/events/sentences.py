@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from holdfast.statistics import Share
 from holdfast.text import as_number, because, counted, figure, format_value, one_line, percent, sentence
 
 Fields = Mapping[str, Any]
@@ -26,50 +27,66 @@ RUNGS = {
 }
 
 
-# --- people and claims ------------------------------------------------------------------------------------------
+# --- preferences and claims ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How often people preferred the policy to one opponent, a tie as half, beside what the ensemble claimed."""
+    """How often the policy was preferred to one opponent, a tie as half, by whom, beside what the ensemble claimed."""
 
     rate: float
     low: float
     high: float
     pairs: int
     claimed: float | None
+    answered_by: str
 
     @property
     def overclaimed(self) -> bool:
-        """Whether the claim lies above all that people's answers leave possible."""
+        """Whether the claim lies above all that the answers leave possible."""
         return self.claimed is not None and self.claimed > self.high
 
     @property
-    def interval(self) -> str:
-        """ "48% to 83%"."""
-        return f"{percent(self.low)} to {percent(self.high)}"
+    def share(self) -> Share:
+        """As it is said."""
+        return Share(self.rate, self.pairs)
 
 
 def rate_of(audit: Fields, opponent: Opponent) -> Rate | None:
-    """People's win rate in an audit; None where nobody was asked."""
+    """The win rate in an audit; None where nobody has answered."""
     interval = audit[f"{opponent}_rate"]
     if interval is None:
         return None
     pairs, claimed = audit[f"{opponent}_pairs"], audit[f"claimed_{opponent}"]
-    return Rate(interval["value"], interval["low"], interval["high"], pairs, claimed)
+    return Rate(interval["value"], interval["low"], interval["high"], pairs, claimed, audit["answered_by"])
 
 
-def people(audit: Fields) -> str:
+def preferences(audit: Fields) -> str:
     """Win rates and claims in half a line."""
     opponents: tuple[tuple[str, Opponent], ...] = (("reference", "reference"), ("last good", "anchor"))
     known = [(name, rate) for name, opponent in opponents if (rate := rate_of(audit, opponent)) is not None]
+    if not known and audit["asked"]:
+        return f"no audit: {none_answered(audit['asked'])}"
     if not known:
         left = audit["labels_left"]
         return "no audit: nobody answers" if left is None else f"no audit{'' if left else ': no labels are left'}"
-    counts = [f"{rate.pairs}" if n else counted(rate.pairs, "pair") for n, (_, rate) in enumerate(known)]
-    rates = [f"{percent(rate.rate)} vs {name} ({count})" for (name, rate), count in zip(known, counts, strict=True)]
+    rates = [f"{rate.share.of('pair')} vs {name}" for name, rate in known]
     claims = [percent(rate.claimed) for _, rate in known if rate.claimed is not None]
-    return f"people {', '.join(rates)}" + (f"; ensemble claims {' and '.join(claims)}" if claims else "")
+    return f"{audit['answered_by']}: {', '.join(rates)}" + (
+        f"; ensemble claims {' and '.join(claims)}" if claims else ""
+    )
+
+
+# Of fewer pairs than these even answers that all agree may be chance: 4 of 4 come of a fair coin in 1 of 16 cases.
+FEWEST_PAIRS = 5
+
+
+def too_few(level: str, audit: Fields | None) -> str:
+    """What a healthy verdict is by where hardly anybody has answered; empty for all others."""
+    if level != "healthy" or audit is None or audit["labels"] >= FEWEST_PAIRS:
+        return ""
+    pairs = counted(audit["labels"], "pair") if audit["labels"] else "none"
+    return f"by the signals; too few answers to tell ({pairs})"
 
 
 # --- clauses that several say -----------------------------------------------------------------------------------
@@ -112,6 +129,19 @@ def owner(fields: Fields) -> str:
     return f"{words} ({moved})" if moved else words
 
 
+def setting_changed(fields: Fields) -> str:
+    """Which setting is another one from here on, with both values."""
+    name, before, after = (one_line(fields[key]) for key in ("name", "before", "after"))
+    if name == "run.rounds":
+        return f"the run is to have {after} rounds in all, and not {before}"
+    return f"{name} is {after} {'for rounds to come' if fields.get('ended') else 'from here on'}, and was {before}"
+
+
+def settings_unused(fields: Fields) -> str:
+    """Which settings were changed that the run has no use for."""
+    return f"not used by this run: {one_line(fields['words'])}"
+
+
 def averaged(fields: Fields) -> str:
     """What the last round's policy is made of."""
     words = f"the policy is now the mean of {fields['policies']} policies of the last rounds"
@@ -120,8 +150,9 @@ def averaged(fields: Fields) -> str:
 
 def chosen(fields: Fields) -> str:
     """What came of asking again before a run ends with an earlier policy."""
-    words = f"{figure(fields['labels'])} more pairs were asked about before the run ends with an earlier policy"
-    # Where it goes back the rollback says what people said.
+    more = counted(fields["labels"], "more pair was", "more pairs were")
+    words = f"{more} asked about before the run ends with an earlier policy"
+    # Where it goes back the rollback says what was answered.
     return words if fields["back"] else because(f"{words}, and the present one stays", fields["sentence"])
 
 
@@ -138,6 +169,32 @@ def refused(fields: Fields) -> str:
 def is_refused(kind: str, fields: Fields) -> bool:
     """Whether this is a refresh that the gate refused."""
     return kind == "refresh" and not fields["accepted"]
+
+
+# --- how many labels ---------------------------------------------------------------------------------------------
+
+
+def asked_for(fields: Fields) -> str:
+    """What comparisons are for, and why they are more than the settings' own number."""
+    return because(one_line(fields["reason"]), fields["more"])
+
+
+def cut(fields: Fields) -> str:
+    """That the budget of labels is used up, or all of it that is not kept for audits."""
+    asked, kept = f"{fields['comparisons']:,} of {counted(fields['wanted'], 'comparison')} asked", fields["kept"]
+    rest = f"leaves {kept:,}, kept for audits" if kept else "is used up, and the run goes on with the labels it has"
+    return f"{asked} ({one_line(fields['reason'])}): labels.budget = {fields['budget']} {rest}"
+
+
+def missing(fields: Fields) -> str:
+    """How many of the comparisons that a labeller was asked it has answered."""
+    answered = f"{fields['answered']:,} of {counted(fields['comparisons'], 'comparison')} answered"
+    return f"{answered} by {one_line(fields['labeller'])} ({one_line(fields['reason'])})"
+
+
+def none_answered(asked: int) -> str:
+    """That nobody has answered what was asked."""
+    return f"{asked:,} asked, none answered"
 
 
 # --- sentences of the report ------------------------------------------------------------------------------------
@@ -161,9 +218,9 @@ def in_brackets(fields: Fields) -> str:
 def fit(fields: Fields) -> str:
     """What is known of a reward model's training."""
     words = f" from {counted(fields['labels'], 'label')}"
-    for name, on in (("train_accuracy", "training"), ("holdout_accuracy", "held-out")):
+    for name, count, on in (("train_accuracy", "trained_on", "training"), ("holdout_accuracy", "held_out", "held-out")):
         if fields[name] is not None:
-            words += f", {format_value(fields[name], percent=True)} right on {on} comparisons"
+            words += f", right on {Share(fields[name], fields[count]).of(f'{on} comparison')}"
     return words
 
 
@@ -173,6 +230,14 @@ def refresh(fields: Fields) -> str:
     words = f"Reward ensemble refreshed to v{fields['version']}{in_brackets(fields)}{fit(fields)}."
     gate = one_line(fields["gate_reason"])
     return f"{words} {sentence(f'gate: {gate}')}" if gate else words
+
+
+def left_out(fields: Fields) -> str:
+    """Which reward member is left out, and why."""
+    return (
+        f"reward member {fields['member']} is left out, since it {one_line(fields['why'])}; "
+        f"{fields['left']} of {fields['members']} are left"
+    )
 
 
 def label_quality(fields: Fields) -> str:
@@ -192,17 +257,24 @@ def gate(fields: Fields) -> str:
     before, after = (fields[name]["newest"] for name in ("before", "after"))
     right = ""
     if before is not None and after is not None:
-        was, now = (format_value(newest["accuracy"], percent=True) for newest in (before, after))
-        right = f" ({was} right before, {now} after)"
+        was, now = (Share(newest["accuracy"], newest["pairs"]).of("newest label") for newest in (before, after))
+        right = f" (before: right on {was}, after: on {now})"
     decision = "accepted" if fields["accepted"] else "refused"
     return sentence(because(f"Gate {decision} v{fields['version']}{right}", fields["reason"]))
 
 
+def ensemble_right(audit: Fields) -> str:
+    """On how many of an audit's pairs that were no tie the ensemble was right; empty where there were none."""
+    right = audit["accuracy"]
+    return "" if right is None else f"right on {Share(right, audit['decided']).of('pair')}"
+
+
 def audit(fields: Fields) -> str:
-    left, measures = fields["labels_left"], (("accuracy", fields["accuracy"]), ("ECE", fields["ece"]))
-    figures = [f"{name} {format_value(value, percent=True)}" for name, value in measures if value is not None]
+    left, right, calibration = fields["labels_left"], ensemble_right(fields), fields["ece"]
+    figures = [f"ensemble {right}"] if right else []
+    figures += [] if calibration is None else [f"ECE {format_value(calibration, percent=True)}"]
     figures += [] if left is None else [f"{counted(left, 'label')} left"]
-    return f"Audit of {counted(fields['labels'], 'label')}: {'; '.join([people(fields), *figures])}."
+    return f"Audit of {counted(fields['labels'], 'label')}: {'; '.join([preferences(fields), *figures])}."
 
 
 def rollback(fields: Fields) -> str:

@@ -53,13 +53,17 @@ class Side:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """One round's audit, or that of a whole run. Numbers are None where there is no pair to take them from."""
+    """One round's audit, or that of a whole run. Numbers are None where there is no pair to take them from.
+
+    The accuracy is over the `decided` pairs: ties are left out, and so are pointed pairs.
+    """
 
     pairs: int
     reference: Side | None
     anchor: Side | None
     pointed: Side | None
     accuracy: float | None
+    decided: int
     ece: float | None
     brier: float | None
     bins: tuple[Bin, ...]
@@ -86,6 +90,7 @@ class AuditReport:
         out: dict[str, JSON] = {
             "pairs": self.pairs,
             "accuracy": self.accuracy,
+            "decided": self.decided,
             "ece": self.ece,
             "brier": self.brier,
             "reliability": [asdict(b) for b in self.bins],
@@ -116,6 +121,7 @@ def audit(pairs: Sequence[AuditPair]) -> AuditReport:
         anchor=side_of(pairs, "anchor"),
         pointed=side_of(pairs, "pointed"),
         accuracy=accuracy(claims, outcomes),
+        decided=sum(outcome != 0.5 for outcome in outcomes),
         ece=float(ece(claim_P, outcome_P)) if as_they_come else None,
         brier=float(brier(claim_P, outcome_P)) if as_they_come else None,
         bins=tuple(reliability(claim_P, outcome_P)) if as_they_come else (),

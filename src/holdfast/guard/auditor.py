@@ -149,13 +149,18 @@ class RoundAuditor:
 
     @property
     def left(self) -> int:
-        """Labels that may still be asked for; none where nobody answers."""
-        return self.budget_left or 0
+        """Labels of `audit.budget` that are left; none where nobody answers.
+
+        What is asked about follows from these alone: a round that is done again has to ask the same, and of
+        `labels.budget` it has spent some already.
+        """
+        return 0 if self.collector.labeller is None else max(0, self.config.budget - self.spent)
 
     @property
     def budget_left(self) -> int | None:
-        """What of the budget is left; None where nobody answers, so that it is not used up."""
-        return None if self.collector.labeller is None else max(0, self.config.budget - self.spent)
+        """What is left of both budgets; None where nobody answers, so that nothing is used up."""
+        left = self.collector.labels_left
+        return None if self.collector.labeller is None else self.left if left is None else min(self.left, left)
 
     def buy(
         self,
@@ -165,12 +170,14 @@ class RoundAuditor:
         policy: Answering,
         sample: Sample[Answering],
         rng: torch.Generator,
+        more: str = "",
     ) -> list[AuditPair]:
         """So many answered comparisons with each opponent, asked for in one go, or as many as the budget allows.
 
-        `already` were asked for in this round.
+        `already` were asked for in this round; `more` says why there are further ones.
         """
         drawn: list[tuple[Comparison, PosedPair]] = []
+        turns: list[int] = []
         left = self.left
         orders = []
         for opponent, count in wanted:
@@ -181,11 +188,12 @@ class RoundAuditor:
             for n, claim in enumerate(claimed):
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
                 drawn.append(posed(comparison, order.opponent.against, claim, rng))
+                turns.append(n)
         if not drawn:
             return []
         asked = self._with_free_ids([comparison for comparison, _ in drawn])
         questions = {comparison.id: question for comparison, (_, question) in zip(asked, drawn, strict=True)}
-        self.collector.ask(asked)
+        self.collector.ask(asked, f"audit of round {round}", more, turns)
         answered = self.collector.store.labelled_among([c.id for c in asked], self.collector.store.watermark())
         self.spent += len(answered)
         return [questions[item.comparison.id].answered(item) for item in answered]

@@ -30,6 +30,7 @@ from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
 from holdfast.guard.verdict import Verdict, decide
 from holdfast.guard.view import Known, StepView
+from holdfast.preferences.labeller import SOMEBODY
 
 # Batches without which a spread is no more than a guess.
 LEAST_BATCHES = 2
@@ -105,10 +106,12 @@ class Guard:
         deviations = {name: self._baselines[name].compare(readings) for name, readings in self._readings.items()}
         return suspicion_of(self._signals, {name: each for name, each in deviations.items() if each is not None})
 
-    def judge(self, pairs: Sequence[AuditPair], labels_left: int | None, ensemble: int) -> Verdict:
+    def judge(
+        self, pairs: Sequence[AuditPair], labels_left: int | None, ensemble: int, answered_by: str = SOMEBODY
+    ) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.
 
-        `ensemble` is the version that made the claims.
+        `ensemble` is the version that made the claims, `answered_by` what the sentence calls those who answered.
         """
         report = audit(pairs)
         for side in (report.reference, report.anchor, report.pointed):
@@ -118,7 +121,7 @@ class Guard:
         self._judged = report
         if pairs:
             self.heard, self.miscalibrated = True, report.miscalibrated
-        return decide(self.suspicion(), report, self.evidence(), labels_left)
+        return decide(self.suspicion(), report, self.evidence(), labels_left, answered_by)
 
     def has_claimed(self, ensemble: int) -> bool:
         """Whether this version of the ensemble made the claims of an earlier round."""

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from holdfast.config.schema import GuardConfig
 from holdfast.guard.verdict import Verdict
+from holdfast.text import counted
 
 Rung = Literal["tighten", "slow_down", "label_more", "refresh", "adversarial", "rollback", "stop"]
 
@@ -96,7 +97,7 @@ class Ladder:
         """Why there is no further attempt. One that only advises has made none."""
         if self.rollbacks == 0:
             return "guard.rollbacks allows no attempt to go on"
-        made = "1 rollback has" if self.rollbacks == 1 else f"{self.rollbacks} rollbacks have"
+        made = counted(self.rollbacks, "rollback has", "rollbacks have")
         return f"{made} not cured it" if self.config.mode == "act" else f"{made} been advised before"
 
     def broken(self, reason: str, anchor: str) -> list[Action]:

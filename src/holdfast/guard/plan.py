@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from holdfast.config.schema import AuditConfig
+from holdfast.config.schema import AuditConfig, LabelsConfig
+from holdfast.preferences.budget import LabelBudget
+
+# Kinds of pairs: against the reference, against the last good policy, and pointed ones. Until a round was good there is
+# no other good policy than the reference.
+KINDS = 3
 
 # An ensemble that has judged an earlier round has not seen what became of the policy: the best reason to ask further.
 UNSEEN = 2
@@ -45,7 +51,26 @@ class AuditPlan:
         """Further ones before a run ends with its last good policy instead of the present one."""
         return CONFIRMING * (self.suspicious + self.unclear)
 
+    def fewest(self, last: bool) -> int:
+        """What an audit asks about at the least, in all kinds together: before any round was good there are two."""
+        first = (KINDS - 1) * self.audits.pairs
+        return first + (2 * (self.suspicious - self.audits.pairs) + self.unclear if last else 0)
+
+    def greatest(self, last: bool, acts: bool) -> int:
+        """What an audit asks about at the most, where people leave everything open."""
+        further = max(self.unseen, self.suspicious) - self.audits.pairs
+        return KINDS * self.audits.pairs + 2 * (further + self.unclear) + (self.confirming if last and acts else 0)
+
     @property
     def adversarial(self) -> int:
         """Hacked answers beside good ones that are labelled after a rollback."""
         return self.audits.more_pairs
+
+
+def budget_for(labels: LabelsConfig, audits: AuditConfig, rounds: int, overlap: float = 0.0) -> LabelBudget:
+    """The cap over everything, of which the first pairs of each round's audit are kept: half of it at the most.
+
+    `overlap` is the share of comparisons that two people answer.
+    """
+    first = math.ceil(KINDS * audits.pairs * (1.0 + overlap))
+    return LabelBudget(labels.budget, min(first, audits.budget // rounds, labels.budget // 2 // rounds), rounds)

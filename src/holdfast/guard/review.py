@@ -26,14 +26,16 @@ from holdfast.guard.auditor import Opponent, RoundAuditor
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
 from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder
-from holdfast.guard.plan import AuditPlan
+from holdfast.guard.plan import KINDS, AuditPlan
 from holdfast.guard.threshold import planned_bar
-from holdfast.guard.verdict import Verdict, people_say
+from holdfast.guard.verdict import Verdict, preferred_words
 from holdfast.preferences.collector import Collector
+from holdfast.preferences.labeller import called
 from holdfast.randomness import generator
 
-# Against the reference, against the last good policy, and pointed ones.
-KINDS = 3
+# Why a round asks further, in words.
+LAST_ROUND = "the last round decides which policy to keep"
+UNSEEN_BEFORE = "the ensemble is that of an earlier round"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class LastChoice:
 
     def actions(self) -> list[Action]:
         """What is to be done about it."""
-        reason = f"the run ends with the policy that people liked better: {self.sentence}"
+        reason = f"the run ends with the policy that was liked better: {self.sentence}"
         return [Action("rollback", reason)] if self.back else []
 
     def record(self) -> dict[str, Any]:
@@ -109,9 +111,16 @@ class Review(Generic[Player]):
 
     def conduct(self, host: Host[Player]) -> Outcome:
         """Audit, verdict, actions; the policy that people like becomes the one that a rollback goes back to."""
+        before = self.auditor.collector.asked
         verdict, judged = self.judge(host)
         pairs = judged
-        audited = {"labels": len(pairs), "labels_left": self.auditor.budget_left, **self.guard.audited()}
+        audited = {
+            "answered_by": self.answered_by,
+            "asked": self.auditor.collector.asked - before,
+            "labels": len(pairs),
+            "labels_left": self.auditor.budget_left,
+            **self.guard.audited(),
+        }
         host.event("audit", **audited)
         host.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
         host.say(round_line(host.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))
@@ -191,23 +200,31 @@ class Review(Generic[Player]):
         pairs: list[AuditPair] = []
         asked = 0
 
-        def buy(count: int, *opponents: Opponent[Player]) -> None:
+        def buy(count: int, *opponents: Opponent[Player], more: str = "") -> None:
             nonlocal asked
             if count <= 0:
                 return
             wanted = [(opponent, count) for opponent in opponents]
-            pairs.extend(self.auditor.buy(host.round, asked, wanted, host.policy, host.sample, rng))
+            pairs.extend(self.auditor.buy(host.round, asked, wanted, host.policy, host.sample, rng, more))
             asked += count * len(opponents)
 
         pointed = replace(decisive, against="pointed")
         buy(self.audits.pairs, *opponents, pointed)
-        wanted, self.audit_asked = bool(self.audit_asked) or host.last, ""
-        buy(self._further(wanted or self._suspicious(pairs, decisive)), decisive, pointed)
+        why, self.audit_asked = self.audit_asked or (LAST_ROUND if host.last else ""), ""
+        why = why or ("signals or first answers are suspicious" if self._suspicious(pairs, decisive) else "")
+        count = self._further(bool(why))
+        buy(count, decisive, pointed, more=f"further audit pairs: {why or UNSEEN_BEFORE}")
         verdict = self._verdict(pairs)
         unclear = verdict.level == "watch" or (verdict.level == "healthy" and self.guard.evidence().value > 1.0)
         if unclear or host.last:
             # Something is amiss and people have not said what to make of it, or a choice is to be made: as many again.
-            buy(AuditPlan(self.audits).unclear, decisive, *([pointed] if unclear else []))
+            why = "the answers leave it open" if unclear else LAST_ROUND
+            buy(
+                AuditPlan(self.audits).unclear,
+                decisive,
+                *([pointed] if unclear else []),
+                more=f"further audit pairs: {why}",
+            )
             verdict = self._verdict(pairs)
         return verdict, pairs
 
@@ -224,11 +241,17 @@ class Review(Generic[Player]):
             # Numbered after all that a round may ask about.
             already, rng = KINDS * AuditPlan(self.audits).most, generator(self.seed, "choice", host.round)
             wanted = [(opponent, count)]
-            again = self.auditor.buy(host.round, already, wanted, host.policy, host.sample, rng)
+            more = "further audit pairs: before the run ends with an earlier policy"
+            again = self.auditor.buy(host.round, already, wanted, host.policy, host.sample, rng, more)
         everything = [*pairs, *again]
         side = side_of(everything, opponent.against)
-        sentence = people_say(side) if side is not None else ""
+        sentence = preferred_words(side, self.answered_by) if side is not None else ""
         return LastChoice(back and self.prefers_anchor(everything), everything, len(again), sentence)
+
+    @property
+    def answered_by(self) -> str:
+        """What those are called who answer the audits."""
+        return called(self.auditor.collector.labeller)
 
     @property
     def ensemble(self) -> int:
@@ -250,7 +273,7 @@ class Review(Generic[Player]):
         return further
 
     def _verdict(self, pairs: Sequence[AuditPair]) -> Verdict:
-        return self.guard.judge(pairs, self.auditor.budget_left, self.ensemble)
+        return self.guard.judge(pairs, self.auditor.budget_left, self.ensemble, self.answered_by)
 
     def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent[Player]) -> bool:
         """Whether the signals, or the first pairs themselves, are a reason to ask further."""

@@ -20,6 +20,8 @@ from holdfast.guard.alarm import Evidence, Shortfall
 from holdfast.guard.audit import AuditReport, Side
 from holdfast.guard.signal import LOOKS, fine_percent
 from holdfast.guard.suspicion import Suspicion
+from holdfast.statistics import Share
+from holdfast.text import counted
 
 Level = Literal["healthy", "watch", "hacking"]
 
@@ -45,10 +47,12 @@ class Verdict:
         return self.level == "healthy" or bool(self.evidence.get("trusted", False))
 
 
-def decide(suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels_left: int | None) -> Verdict:
-    """The verdict on a round."""
-    audited, people = report.pairs > 0, report.decisive
-    cleared = people is not None and people.rate.low >= 0.5
+def decide(
+    suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels_left: int | None, answered_by: str
+) -> Verdict:
+    """The verdict on a round; `answered_by` is what those are called who answered its pairs."""
+    audited, answers = report.pairs > 0, report.decisive
+    cleared = answers is not None and answers.rate.low >= 0.5
     unexplained = suspicion.suspicious and not cleared
     level: Level = "healthy"
     if evidence.alarmed and audited:
@@ -56,10 +60,10 @@ def decide(suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels
     elif evidence.alarmed or unexplained or report.overclaims:
         level = "watch"
     # Signals that moved while people like the policy no less, and the claims hold: a drift that may be got used to.
-    drift = level == "watch" and not evidence.alarmed and not report.overclaims and people is not None
+    drift = level == "watch" and not evidence.alarmed and not report.overclaims and answers is not None
     return Verdict(
         level=level,
-        sentence="; ".join(clauses(level, suspicion, report, evidence, labels_left)),
+        sentence="; ".join(clauses(level, suspicion, report, evidence, labels_left, answered_by)),
         evidence={
             "signature": signature(suspicion),
             "suspicion_p": suspicion.p,
@@ -78,7 +82,7 @@ def decide(suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels
             "overclaims": report.overclaims,
             "audit_pairs": report.pairs,
             "labels_left": labels_left,
-            "trusted": drift and people is not None and people.rate.value >= 0.5,
+            "trusted": drift and answers is not None and answers.rate.value >= 0.5,
         },
     )
 
@@ -91,24 +95,29 @@ def signature(suspicion: Suspicion) -> str:
 
 
 def clauses(
-    level: Level, suspicion: Suspicion, report: AuditReport, evidence: Evidence, labels_left: int | None
+    level: Level,
+    suspicion: Suspicion,
+    report: AuditReport,
+    evidence: Evidence,
+    labels_left: int | None,
+    answered_by: str,
 ) -> list[str]:
     """The parts of the sentence, the weightiest first. Where nobody answers comparisons, `labels_left` is None."""
     out: list[str] = []
     shown = _shown(level, report, evidence)
     if level == "hacking" and evidence.by_claims and evidence.shortfall:
-        out.append(people_grant(evidence.shortfall))
+        out.append(granted_words(evidence.shortfall, answered_by))
     if shown is not None:
-        out.append(people_say(shown))
+        out.append(preferred_words(shown, answered_by))
     else:
         why = {None: "nobody answers in this run", 0: "none are left in the budget"}.get(labels_left, "none were given")
         out.append(f"no audit labels ({why}), so this is by the signals alone and at most a watch")
     if level == "watch" and report.overclaims:
-        out.append(f"the ensemble claims more than people grant (p = {report.gap_p:.2g})")
+        out.append(f"the ensemble claims more than the answers of {answered_by} grant (p = {report.gap_p:.2g})")
     if suspicion.suspicious:
         out += suspicion.words()
         if level == "healthy":
-            out.append("which people have cleared by preferring the policy")
+            out.append(f"which {answered_by} cleared by preferring the policy")
     elif level == "hacking":
         out.append("the signals show nothing unusual")
     elif level == "healthy":
@@ -123,16 +132,17 @@ def _shown(level: Level, report: AuditReport, evidence: Evidence) -> Side | None
     return telling if alarming and telling is not None else report.decisive
 
 
-def people_grant(shortfall: Shortfall) -> str:
+def granted_words(shortfall: Shortfall, answered_by: str) -> str:
     """Such as: since round 2 people preferred the policy in 47% of 720 fresh pairs where the ensemble claimed 58%."""
-    granted, claimed = (fine_percent(count / shortfall.pairs) for count in (shortfall.wins, shortfall.claimed))
+    granted = Share(shortfall.wins / shortfall.pairs, round(shortfall.pairs)).of("fresh pair")
+    claimed = fine_percent(shortfall.claimed / shortfall.pairs)
     return (
-        f"since round {shortfall.since} people preferred the policy in {granted} of {shortfall.pairs:g} fresh pairs "
+        f"since round {shortfall.since} {answered_by} preferred the policy in {granted} "
         f"where the ensemble claimed {claimed}"
     )
 
 
-def people_say(side: Side) -> str:
+def preferred_words(side: Side, answered_by: str) -> str:
     """Such as: people preferred the reference in 41 of 56 fresh pairs while the ensemble claimed 78% for the policy."""
     other, claimed = NAMES[side.against], fine_percent(side.claimed)
     if side.wins < side.losses:
@@ -142,6 +152,6 @@ def people_say(side: Side) -> str:
     where = "where it tells most, " if side.against == "pointed" else ""
     link = "while" if side.wins < side.losses or side.gap.low > 0 else "and"
     return (
-        f"{where}people preferred {preferred} in {count:g} of {side.pairs} fresh pairs "
+        f"{where}{answered_by} preferred {preferred} in {count:g} of {counted(side.pairs, 'fresh pair')} "
         f"{link} the ensemble claimed {claimed} for the policy"
     )

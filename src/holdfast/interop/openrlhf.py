@@ -18,6 +18,6 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
     import torch
 
     asked = {"query": list(queries), "prompts": list(prompts), "labels": list(labels)}
-    reply = RewardClient.of().post("/get_reward", asked)
+    reply = RewardClient.of().post("/get_reward", asked, "rewards", "scores", "extra_logs")
     logs = {name: torch.tensor(values) for name, values in reply["extra_logs"].items()}
     return {"rewards": torch.tensor(reply["rewards"]), "scores": torch.tensor(reply["scores"]), "extra_logs": logs}

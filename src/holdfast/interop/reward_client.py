@@ -1,42 +1,34 @@
-"""Asking `holdfast serve-reward` for scores, with nothing but the standard library.
+"""Asking `holdfast serve-reward` for scores.
 
-A trainer's workers import this beside their own models: no torch, no other package. Where Holdfast is not wanted whole,
-`pip install --no-deps holdfast-rl` is enough.
+A trainer's workers import this beside their own models: no torch, nothing but httpx. Where Holdfast is not wanted
+whole, `pip install httpx` and `pip install --no-deps holdfast-rl` are enough.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import random
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
+from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.remote.endpoint import Endpoint, RemoteService, Reply, shown
 
 URL = "HOLDFAST_REWARD_URL"
 TOKEN = "HOLDFAST_REWARD_TOKEN"
-# Worth another try: the service is busy, starting or gone for a moment. Anything else would be refused again.
-PASSING = (408, 429, 500, 502, 503, 504)
-LONGEST_WAIT = 30.0
-
-# Straight to the service: a proxy that the environment names is for the world outside.
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+LONGEST_REPLY = 64 << 20
 
 
 @dataclass(frozen=True)
 class RewardClient:
-    """A service's address and token; `timeout` is in seconds for one try."""
+    """A service's address and token; `timeout` is in seconds for an answer, however many tries it takes."""
 
     url: str
     token: str
-    timeout: float = 60.0
+    timeout: float = 300.0
     retries: int = 5
     sleep: Callable[[float], None] = time.sleep
 
@@ -55,50 +47,61 @@ class RewardClient:
         A prompt is a text or a list of messages. An empty response is scored: a policy may say nothing.
         """
         asked = {"prompts": list(prompts), "responses": list(responses), "allow_empty": True}
-        reply = self.post("/score", asked)
-        answers = reply.get("answers")
-        if not isinstance(answers, list) or len(answers) != len(responses):
-            raise HoldfastError(f"The reward service at {self.url} did not answer as it should; is it serve-reward?")
-        if any(not math.isfinite(answer["score"]) for answer in answers):
-            raise HoldfastError(f"The reward service at {self.url} gave a score that is not a number.")
-        return reply
 
-    def post(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Send, and try again with growing pauses while there is hope."""
-        body = json.dumps(document).encode()
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        reason = ""
-        for attempt in range(self.retries + 1):
-            request = urllib.request.Request(self.url + path, body, headers)
-            pause = min(LONGEST_WAIT, 0.5 * 2**attempt) * random.uniform(0.5, 1.0)
-            try:
-                with _direct.open(request, timeout=self.timeout) as answer:
-                    reply = json.loads(answer.read())
-                if not isinstance(reply, dict):
-                    raise HoldfastError(f"The reward service at {self.url} did not answer as it should.")
-                return reply
-            except urllib.error.HTTPError as error:
-                reason = _sentence(error)
-                if error.code not in PASSING:
-                    raise HoldfastError(f"The reward service at {self.url} refused ({error.code}): {reason}") from None
-                pause = max(pause, min(LONGEST_WAIT, _seconds(error.headers.get("Retry-After"))))
-            except (OSError, HTTPException, ValueError) as error:
-                reason = str(getattr(error, "reason", "") or error) or type(error).__name__
-            if attempt < self.retries:
-                self.sleep(pause)
-        raise HoldfastError(
-            f"The reward service at {self.url} has not answered in {self.retries + 1} tries; "
-            f"the last reason was: {reason}"
-        )
+        def scored(reply: dict[str, Any]) -> dict[str, Any]:
+            answers = reply.get("answers")
+            if not isinstance(answers, list) or len(answers) != len(responses):
+                raise self._endpoint.strange()
+            if not all(isinstance(answer, dict) and _is_number(answer.get("score")) for answer in answers):
+                raise self._endpoint.strange("a score that is not a number")
+            return reply
 
+        return self._ask("/score", asked, scored)
 
-def _sentence(error: urllib.error.HTTPError) -> str:
-    """What the service says about a refusal."""
-    try:
-        return str(json.loads(error.read())["detail"])
-    except (OSError, ValueError, KeyError, TypeError, HTTPException):
-        return str(error.reason)
+    def post(self, path: str, document: Mapping[str, Any], *fields: str) -> dict[str, Any]:
+        """Send, and try again with growing pauses while there is hope; the reply has the fields that are named."""
+
+        def complete(reply: dict[str, Any]) -> dict[str, Any]:
+            if not set(fields) <= reply.keys():
+                raise self._endpoint.strange()
+            return reply
+
+        return self._ask(path, document, complete)
+
+    def _ask(
+        self, path: str, document: Mapping[str, Any], read: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> dict[str, Any]:
+        endpoint = self._endpoint
+
+        def checked(reply: Reply) -> dict[str, Any]:
+            if not reply.good:
+                raise endpoint.refusal(reply)
+            if not isinstance(reply.document, dict):
+                raise endpoint.strange()
+            return read(reply.document)
+
+        return endpoint.ask("POST", path, document, self.timeout, checked, self.retries)
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return endpoint_of(self.url, self.token, self.sleep)
 
 
-def _seconds(text: str | None) -> float:
-    return float(text) if text and text.isdigit() else 0.0
+@lru_cache(16)
+def endpoint_of(url: str, token: str, sleep: Callable[[float], None]) -> Endpoint:
+    """One for all clients of a service, so that they share its connections. Straight to it: it is no one's outside."""
+    service = RemoteService(
+        name=f"The reward service at {shown(url)}",
+        url=url,
+        key=TOKEN,
+        setting=URL,
+        like="`holdfast serve-reward`",
+        late="give it more time (timeout) or ask for fewer answers at once",
+        away="start it, and go on",
+        longest_reply=LONGEST_REPLY,
+    )
+    return Endpoint(service, sleep, key=token)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

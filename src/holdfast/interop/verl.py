@@ -33,7 +33,7 @@ def compute_score(
     url: str | None = None,
     token: str | None = None,
     prompt_key: str = "prompt",
-    timeout: float = 60.0,
+    timeout: float = 300.0,
     retries: int = 5,
     **other: Any,
 ) -> dict[str, float]:

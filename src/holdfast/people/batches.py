@@ -10,6 +10,7 @@ from sqlalchemy import Connection, and_, case, exists, func, or_, select
 
 from holdfast.preferences.comparison import Purpose
 from holdfast.preferences.people_schema import queue, submissions
+from holdfast.preferences.schema import JsonText
 
 # Ranks: audits come first, and what no run waits for any more is behind all others.
 URGENT, USUAL, LATE = range(3)
@@ -17,7 +18,7 @@ URGENT, USUAL, LATE = range(3)
 
 @dataclass(frozen=True)
 class LabelBatch:
-    """What a run asked for together: how many comparisons, and how many of them are answered or left out."""
+    """What a run asked for together and why: how many comparisons, and how many of them are answered or left out."""
 
     name: str
     purpose: Literal["audit", "training"]
@@ -25,6 +26,7 @@ class LabelBatch:
     answered: int
     dropped: int
     asked_at: float
+    reason: str = ""
 
     @property
     def open(self) -> int:
@@ -51,26 +53,24 @@ def read_batches(connection: Connection, run: str, which: Any) -> list[LabelBatc
         submissions.c.comparison_id == queue.c.comparison_id, submissions.c.answer != "skip",
         submissions.c.undone_at.is_(None),
     )  # fmt: skip
+    columns = (queue.c.batch, queue.c.purpose, queue.c.reason, queue.c.state, queue.c.asked_at, queue.c.rank)
     inner = (
-        select(
-            queue.c.batch, queue.c.purpose, queue.c.state, queue.c.asked_at, queue.c.rank, answered.label("answered")
-        )
+        select(*columns, answered.label("answered"))
         .where(queue.c.run == run, queue.c.slot == 0, queue.c.purpose != "check", which)
         .subquery()
     )
     done = or_(inner.c.answered, inner.c.state == "done")
     dropped = and_(inner.c.state == "dropped", ~inner.c.answered)
     rank, asked_at = func.min(inner.c.rank), func.min(inner.c.asked_at)
+    audits, reason = _number(inner.c.purpose == "audit"), func.max(inner.c.reason, type_=JsonText)
     query = (
-        select(
-            inner.c.batch, func.count(), _number(done), _number(dropped), _number(inner.c.purpose == "audit"), asked_at
-        )
+        select(inner.c.batch, func.count(), _number(done), _number(dropped), audits, asked_at, reason)
         .group_by(inner.c.batch)
         .order_by(rank, asked_at, inner.c.batch)
     )
     return [
-        LabelBatch(name, "audit" if audits else "training", count, answered, left_out, at)
-        for name, count, answered, left_out, audits, at in connection.execute(query)
+        LabelBatch(name, "audit" if urgent else "training", count, answered, left_out, at, why)
+        for name, count, answered, left_out, urgent, at, why in connection.execute(query)
     ]
 
 

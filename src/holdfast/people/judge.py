@@ -6,19 +6,16 @@ once more, since models favour a side; where the two answers differ it is a tie.
 
 from __future__ import annotations
 
-import json
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.config.schema import JudgeConfig
-from holdfast.errors import HoldfastError, first_line
+from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Choice, Comparison, Label
-from holdfast.rollout.endpoint import RETRIES, attempts, json_headers
+from holdfast.remote.endpoint import Endpoint, RemoteService, Reply, shown
 
 # The environment variable that holds the key, where the endpoint wants one.
 KEY = "HOLDFAST_JUDGE_KEY"
@@ -41,23 +38,29 @@ Think briefly if you need to, then end with one line: "Verdict: A", "Verdict: B"
 _CHOICE = r"(?:a\W{1,4}(?=tie\b)|answer\W{1,4})?(tie|a|b)\b"
 _VERDICT = re.compile(rf"verdict\W{{0,4}}\s*\W{{0,3}}{_CHOICE}", re.IGNORECASE)
 _BARE = re.compile(rf"\W*{_CHOICE}\W*", re.IGNORECASE)
+PATH = "/chat/completions"
 LONGEST_REPLY = 4 << 20
-
-
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: followed, it would carry the key to wherever it leads."""
-
-    def redirect_request(self, *args: object) -> None:
-        return None
 
 
 class JudgeLabeller:
     """Answers comparisons by asking a model; its name as a labeller is judge:MODEL."""
 
+    called = "the judge"
+
     def __init__(self, config: JudgeConfig, sleep: Callable[[float], None] = time.sleep) -> None:
         self._config = config
-        self._sleep = sleep
-        self._opener = urllib.request.build_opener(NoRedirects)
+        service = RemoteService(
+            name=f"the endpoint {shown(config.url).rstrip('/')}{PATH}",
+            url=config.url,
+            key=KEY,
+            setting="judge.url",
+            like="an OpenAI-compatible one",
+            late="raise judge.timeout_seconds or lower judge.parallel",
+            away="start it, or correct judge.url",
+            longest_reply=LONGEST_REPLY,
+            proxied=True,
+        )
+        self._endpoint = Endpoint(service, sleep)
         self.name = f"judge:{config.model}"[:200]
 
     def label(self, comparisons: Sequence[Comparison]) -> list[Label]:
@@ -84,15 +87,24 @@ class JudgeLabeller:
         return one if one == other else Choice.TIE
 
     def _ask(self, item: Comparison) -> Choice:
-        """One question, tried again where it fails."""
-        question = self._question(item)
-        for last in attempts(RETRIES, self._sleep):
-            try:
-                return verdict_of(self._complete(question))
-            except HoldfastError:
-                if last:
-                    raise
-        raise AssertionError("the last try either returns or raises")
+        """One question, asked again where there is no verdict in the answer."""
+        body = {
+            "model": self._config.model,
+            "messages": [{"role": "user", "content": self._question(item)}],
+            "temperature": 0,
+        }
+        return self._endpoint.ask("POST", PATH, body, self._config.timeout_seconds, self._verdict)
+
+    def _verdict(self, reply: Reply) -> Choice:
+        if not reply.good:
+            raise self._endpoint.refusal(reply)
+        try:
+            content = reply.document["choices"][0]["message"]["content"]
+        except (LookupError, TypeError):
+            content = None
+        if not isinstance(content, str):
+            raise self._endpoint.strange()
+        return verdict_of(content)
 
     def _question(self, item: Comparison) -> str:
         text = f"{item.prompt}{item.a.text}{item.b.text}"
@@ -106,33 +118,6 @@ class JudgeLabeller:
             a=item.a.text,
             b=item.b.text,
         )
-
-    def _complete(self, question: str) -> str:
-        body = {
-            "model": self._config.model,
-            "messages": [{"role": "user", "content": question}],
-            "temperature": 0,
-        }
-        address = f"{self._config.url.rstrip('/')}/chat/completions"
-        data = json.dumps(body).encode("utf-8", "surrogatepass")
-        request = urllib.request.Request(address, data, json_headers(KEY))
-        try:
-            with self._opener.open(request, timeout=self._config.timeout_seconds) as reply:
-                document = json.loads(reply.read(LONGEST_REPLY))
-            return str(document["choices"][0]["message"]["content"])
-        except urllib.error.HTTPError as error:
-            raise HoldfastError(f"the endpoint {address} {refusal_of(error.code)}.") from error
-        except (OSError, urllib.error.URLError) as error:
-            raise HoldfastError(f"the endpoint {address} cannot be reached: {first_line(error)}") from error
-        except (ValueError, LookupError, TypeError) as error:
-            raise HoldfastError(f"the endpoint {address} did not answer as an OpenAI-compatible one does.") from error
-
-
-def refusal_of(code: int) -> str:
-    """What an endpoint did that answered with a code for an error."""
-    if 300 <= code < 400:
-        return f"sends elsewhere ({code}), which is not followed with the key: set judge.url to the address itself"
-    return f"wants a key, or another one: set {KEY} in the environment" if code in (401, 403) else f"answered {code}"
 
 
 def verdict_of(reply: str) -> Choice:

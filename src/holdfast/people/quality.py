@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from statistics import NormalDist, median
 
 from holdfast.people.agreement import krippendorff_alpha, pairwise, worth
-from holdfast.statistics import binomial_tail
+from holdfast.statistics import Share, binomial_tail
+from holdfast.text import counted
 
 SIDE = 0.1
 LENGTH = 0.15
@@ -206,7 +207,7 @@ class _Team:
             return QualityMeasure("position", None, 0, 0.5)
         z = _as_errors(binomial_tail(max(left, count - left), count, 0.5 + SIDE))
         side = "left" if 2 * left > count else "right"
-        words = f"chose the {side} side {max(left, count - left)} times out of {count}"
+        words = f"chose the {side} side {counted(max(left, count - left), 'time')} out of {count}"
         return self._measured("position", left / count, count, 0.5, words, z)
 
     def length(self, name: str) -> QualityMeasure:
@@ -217,7 +218,8 @@ class _Team:
             return QualityMeasure("length", share, len(mine), rest)
         z = _apart(share, len(mine), rest, len(others), LENGTH)
         more = "more" if share > rest else "less"
-        words = f"prefers the longer answer {share:.0%} of the time, {more} than the others' {rest:.0%}"
+        longer, usual = Share(share, len(mine)).of("pair"), Share(rest, len(others)).of("pair")
+        words = f"prefers the longer answer in {longer}, {more} than the others in {usual}"
         return self._measured("length", share, len(mine), rest, words, z)
 
     def agreement(self, name: str) -> QualityMeasure:
@@ -227,7 +229,8 @@ class _Team:
         if share is None or beside is None or share >= beside or min(len(mine), len(rest)) < FEWEST_SHARED:
             return QualityMeasure("agreement", share, len(mine), beside)
         z = _apart(share, len(mine), beside, len(rest), AGREEMENT)
-        words = f"agrees with the others in {share:.0%}, and they among themselves in {beside:.0%}"
+        own, theirs = Share(share, len(mine)).of("answer"), Share(beside, len(rest)).of("answer")
+        words = f"agrees with the others in {own}, and they among themselves in {theirs}"
         return self._measured("agreement", share, len(mine), beside, words, z)
 
     def checks(self, answers: Sequence[GivenAnswer]) -> QualityMeasure:
@@ -247,7 +250,7 @@ class _Team:
             return QualityMeasure("speed", None, 0)
         quick, count = sum(timed), len(timed)
         z = _as_errors(binomial_tail(quick, count, QUICK_SHARE))
-        words = f"answered {quick} of {count} pairs faster than they can be read"
+        words = f"answered {quick} of {counted(count, 'pair')} faster than they can be read"
         return self._measured("speed", quick / count, count, QUICK_SHARE, words, z)
 
     def drift(self, name: str, answers: Sequence[GivenAnswer]) -> QualityMeasure:
@@ -259,7 +262,8 @@ class _Team:
         if before is None or after is None or len(first) < FEWEST_SHARED:
             return QualityMeasure("drift", None, len(in_order))
         z = _apart(after, len(second), before, len(first), AGREEMENT) if after < before else 0.0
-        words = f"agreed with the others in {before:.0%} of the first half and {after:.0%} of the second"
+        was, now = Share(before, len(first)).of("answer"), Share(after, len(second)).of("answer")
+        words = f"agreed with the others in {was} of the first half and in {now} of the second"
         return self._measured("drift", after - before, len(in_order), 0.0, words, z)
 
     def _measured(self, name: str, value: float, count: int, beside: float, words: str, z: float) -> QualityMeasure:

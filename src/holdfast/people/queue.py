@@ -94,7 +94,7 @@ class LabelQueue:
 
     # ---- the run's side
 
-    def put(self, batch: str, items: Sequence[Comparison], claims: Sequence[float | None]) -> float:
+    def put(self, batch: str, items: Sequence[Comparison], claims: Sequence[float | None], reason: str = "") -> float:
         """Ask about stored comparisons; those that are there already stay as they are. Returns when it began."""
         now = self._clock()
         with self._database.write() as connection:
@@ -107,10 +107,11 @@ class LabelQueue:
                 if item.id in there:
                     continue
                 rank = URGENT if item.purpose == "audit" else USUAL
-                opinions = 2 if place_of(f"overlap {item.id}") < self._config.overlap else 1
+                opinions = opinions_on(item.id, self._config.overlap)
                 row = {
                     "comparison_id": item.id, "run": self.run, "batch": batch, "purpose": item.purpose,
                     "rank": rank, "place": last + n, "claim": claim, "asked_at": now, "state": "open",
+                    "reason": reason,
                 }  # fmt: skip
                 rows += [{**row, "slot": slot} for slot in range(opinions)]
             if rows:
@@ -319,7 +320,7 @@ class LabelQueue:
         slot = connection.execute(select(func.max(queue.c.slot)).where(queue.c.comparison_id == ids[0])).scalar()
         row = {
             "comparison_id": ids[0], "slot": 0 if slot is None else slot + 1, "run": self.run, "batch": "checks",
-            "purpose": "check", "rank": 99, "place": 0, "asked_at": self._clock(), "state": "leased",
+            "purpose": "check", "reason": "", "rank": 99, "place": 0, "asked_at": self._clock(), "state": "leased",
             "holder": labeller, "lease": secrets.token_urlsafe(24), "leased_at": self._clock(),
         }  # fmt: skip
         connection.execute(insert(queue), row)
@@ -357,6 +358,11 @@ class LabelQueue:
         sides = (item.b, item.a) if row.swapped else (item.a, item.b)
         versions = (sides[0].provenance.policy_version, sides[1].provenance.policy_version)
         return Revealed(None if claim is None else 1.0 - claim if row.swapped else claim, versions)
+
+
+def opinions_on(comparison_id: str, overlap: float) -> int:
+    """How many people are to answer a comparison: two for the share that tells how far they agree."""
+    return 2 if place_of(f"overlap {comparison_id}") < overlap else 1
 
 
 def _submitted(row: Any, again: bool = False) -> Submitted:

@@ -20,12 +20,13 @@ from holdfast.data.formats import read_preferences
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.batches import asked_for
 from holdfast.people.judge import JudgeLabeller
-from holdfast.people.queue import LabelQueue
-from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison
+from holdfast.people.queue import LabelQueue, opinions_on
+from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose
 from holdfast.preferences.people_schema import opinions
 from holdfast.preferences.records import select_in
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import place_of
+from holdfast.text import counted
 
 Mode = Literal["people", "judge", "people+judge"]
 MODES: tuple[Mode, ...] = ("people", "judge", "people+judge")
@@ -46,6 +47,7 @@ class TeamLabeller:
 
     def __init__(self, mode: Mode, config: Config) -> None:
         self.name: str = mode
+        self.called = "the judge" if mode == "judge" else "people"  # where there are people, audits are theirs
         self._people = config.people
         self._share = {"people": 0.0, "judge": 1.0, "people+judge": config.judge.share}[mode]
         self._second = SECOND_SHARE if mode == "people+judge" else 0.0
@@ -74,32 +76,35 @@ class TeamLabeller:
         """Not in one call: people answer in their own time, and `gather` waits for them."""
         raise HoldfastError("People answer in the queue of a run; only `holdfast run` can wait for them.")
 
-    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None]) -> None:
+    def answers_to(self, comparison_id: str, purpose: Purpose) -> int:
+        return 1 if self._is_judged(comparison_id, purpose) else opinions_on(comparison_id, self._people.overlap)
+
+    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None], reason: str) -> None:
         """Put comparisons into the queue, let the judge do its share, and wait for people."""
         answered = self._store.answered([c.id for c in comparisons])
-        judged = [c for c in comparisons if self._is_judged(c)]
-        theirs = [(c, claim) for c, claim in zip(comparisons, claims, strict=True) if not self._is_judged(c)]
+        judged = [c for c in comparisons if self._is_judged(c.id, c.purpose)]
+        theirs = [(c, x) for c, x in zip(comparisons, claims, strict=True) if not self._is_judged(c.id, c.purpose)]
         began, batch = time.time(), ""
         if theirs and any(c.id not in answered for c, _ in theirs):
-            batch, began = self._put(theirs)
+            batch, began = self._put(theirs, reason)
         self._have_judged([c for c in judged if c.id not in answered])
         self._have_seconded([c for c, _ in theirs if place_of(f"second {c.id}") < self._second])
         if batch:
-            self._wait([c for c, _ in theirs], batch, began)
+            self._wait([c for c, _ in theirs], batch, began, reason)
 
-    def _is_judged(self, comparison: Comparison) -> bool:
+    def _is_judged(self, comparison_id: str, purpose: Purpose) -> bool:
         """Audits are people's, where there are any."""
-        if comparison.purpose == "audit" and not self._only_judge:
+        if purpose == "audit" and not self._only_judge:
             return False
-        return place_of(f"judge {comparison.id}") < self._share
+        return place_of(f"judge {comparison_id}") < self._share
 
-    def _put(self, theirs: Sequence[tuple[Comparison, float | None]]) -> tuple[str, float]:
+    def _put(self, theirs: Sequence[tuple[Comparison, float | None]], reason: str) -> tuple[str, float]:
         batch = theirs[0][0].id
         # The run waits for one batch at a time. Another that is open was asked for before it was cut, and is not now.
         for other in self._queue.waiting():
             if other.name != batch:
                 self._queue.close(other.name)
-        began = self._queue.put(batch, [c for c, _ in theirs], [claim for _, claim in theirs])
+        began = self._queue.put(batch, [c for c, _ in theirs], [claim for _, claim in theirs], reason)
         return batch, began
 
     def _have_judged(self, comparisons: Sequence[Comparison]) -> None:
@@ -141,36 +146,38 @@ class TeamLabeller:
         if comparisons:
             self._hold("", 1, 1)
 
-    def _wait(self, asked: Sequence[Comparison], batch: str, began: float) -> None:
+    def _wait(self, asked: Sequence[Comparison], batch: str, began: float, reason: str) -> None:
         """Until every comparison is answered or left out, or until the time is up."""
         ids, purpose = [c.id for c in asked], asked_for(c.purpose for c in asked)
-        words = f"waiting for people ({purpose}; `holdfast serve`)"
-        self._event("waiting", purpose=purpose, comparisons=len(ids), batch=batch)
+        words = "waiting for people (`holdfast serve`)"
+        self._event("waiting", purpose=purpose, comparisons=len(ids), batch=batch, reason=reason)
         while True:
             answered, progress = len(self._store.answered(ids)), self._queue.batch(batch)
             dropped = progress.dropped if progress else 0
             self._hold(words, min(answered + dropped, len(ids) - 1), len(ids))
             if answered + dropped >= len(ids):
-                reason = "all are answered" if not dropped else f"{dropped} were left out, since people skipped them"
+                one, several = "was left out, since people skipped it", "were left out, since people skipped them"
+                ending = counted(dropped, one, several) if dropped else "all are answered"
                 break
             if self._people.timeout_minutes and time.time() - began >= 60.0 * self._people.timeout_minutes:
-                reason = self._time_is_up(answered, len(ids))
+                ending = self._time_is_up(answered, len(ids))
                 break
             self._stop_if_asked()
             self._sleep(POLL_SECONDS)
         self._hold(words, 1, 1)
         self._queue.close(batch)
-        self._event("waited", purpose=purpose, comparisons=len(ids), answered=answered, reason=reason, batch=batch)
+        self._event("waited", purpose=purpose, comparisons=len(ids), answered=answered, reason=ending, batch=batch)
 
     def _time_is_up(self, answered: int, asked: int) -> str:
-        minutes = f"{self._people.timeout_minutes:g} minutes"
+        wait = self._people.timeout_minutes
+        minutes = f"{wait:g} minute{'' if wait == 1 else 's'}"
         if answered < ENOUGH_ANSWERED * asked:
             self._hold("", 1, 1)
             raise HoldfastError(
                 f"After {minutes} people have answered {answered} of {asked} comparisons, fewer than "
                 f"{ENOUGH_ANSWERED:.0%}; have more answered with `holdfast serve`, then resume the run."
             )
-        return f"{minutes} were over"
+        return f"{minutes} {'was' if wait == 1 else 'were'} over"
 
     def _stop_if_asked(self) -> None:
         if self._stop_requested():

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from holdfast.config.schema import PreferencesConfig
-from holdfast.errors import HoldfastError, Interrupted, first_line
+from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
-from holdfast.preferences.labeller import Labeller, PatientLabeller
+from holdfast.preferences.budget import LabelBudget
+from holdfast.preferences.comparison import Comparison, Provenance, Purpose, Response
+from holdfast.preferences.label_seal import LabelSeal
+from holdfast.preferences.labeller import Labeller, PatientLabeller, answers_of
 from holdfast.preferences.pair import Pair
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Cursor, generator
@@ -67,10 +69,17 @@ class Collector:
     after_people: Callable[[], None] = lambda: None  # when people have answered: how good are their labels?
     returns: int = 0  # how often an owner took the run back; a round that was cut before asks other things after it
     changes: int = 0  # how often an owner changed what steps do; the audit of a round that was cut asks other things
+    budget: LabelBudget = LabelBudget()
+    family: str = ""  # how keys begin that share the budget; empty for the stages of a pipeline
+    event: Callable[..., None] = lambda kind, **fields: None
+    asked: int = 0  # comparisons that were asked in this sitting, answered or not
+    _cost: dict[str, int] | None = None  # what was asked so far, with the answers that each asks for
+    _cut: tuple[int, str] = (-1, "")  # the round and reason of what was last cut short, so that each is told once
 
     def __post_init__(self) -> None:
         self.cursor = Cursor(len(self.prompts), self.seed, "collect")
         self.rng = generator(self.seed, "collect")
+        self._seal = LabelSeal()
 
     def state(self) -> dict[str, Any]:
         """What is labelled next is drawn on from here, also after a rollback.
@@ -78,9 +87,10 @@ class Collector:
         From the checkpoint on, the same policy would give the same answers to the same prompts once more: labels spent
         twice, and comparisons that train beside copies that must not.
         """
-        cursor, watermark = self.cursor.state(), self.store.watermark()
+        self.store.seal(self._seal)
+        labels = {"watermark": self._seal.watermark, "labels": self._seal.sha256}
         owner = {"returns": self.returns, "changes": self.changes}
-        return {"cursor": cursor, "rng": self.rng.get_state(), "watermark": watermark, **owner}
+        return {"cursor": self.cursor.state(), "rng": self.rng.get_state(), **labels, **owner}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         if self.store.watermark() < int(state["watermark"]):
@@ -88,6 +98,14 @@ class Collector:
                 "The label store holds fewer labels than the checkpoint was made with; "
                 "bring back the database that belongs to this run."
             )
+        seal = LabelSeal()
+        self.store.seal(seal, int(state["watermark"]))
+        if seal.sha256 != state["labels"]:
+            raise HoldfastError(
+                "The label store holds other labels than the checkpoint was made with: they, or what they answer, were "
+                "changed; bring back the database that belongs to this run."
+            )
+        self._seal = seal
         self.cursor.restore(state["cursor"])
         self.rng.set_state(state["rng"])
         self.returns, self.changes = int(state["returns"]), int(state["changes"])
@@ -117,7 +135,12 @@ class Collector:
         else:
             chosen = select_random(len(candidates), count, self.rng)
         asked = [candidates[i] for i in chosen]
-        self.ask([*asked, *repeats])
+        further = []
+        if more > 1.0:
+            further.append(f"{more:g} times as many, since the guard wants more")
+        if repeats:
+            further.append(f"{len(repeats):,} of them asked again to check labels (gate.repeats)")
+        self.ask([*asked, *repeats], f"round {round}", "; ".join(["comparisons", *further]) if further else "")
         return len(self.store.answered([c.id for c in asked]))
 
     def collect_initial(self, count: int, reference: Policy, sample: Sample[Policy]) -> int:
@@ -130,7 +153,7 @@ class Collector:
             return 0
         rows = Cursor(len(self.prompts), self.seed, "collect initial").take(count)
         rng = generator(self.seed, "collect initial")
-        return self.ask(self._candidates(0, rows, reference, sample, rng))
+        return self.ask(self._candidates(0, rows, reference, sample, rng), "the first comparisons")
 
     def collect_adversarial(
         self,
@@ -161,7 +184,8 @@ class Collector:
         margins_P = self.ensemble.margins([self._pair(c) for c in candidates]).mean(0)
         fooled = sorted(margins_P.argsort(descending=True, stable=True)[:count].tolist())
         # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
-        return self.ask([candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)])
+        asked = [candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)]
+        return self.ask(asked, f"round {round}", "hacked answers beside good ones, to learn from")
 
     def mark(self, round: int) -> str:
         """What ids of a round's comparisons have in common."""
@@ -181,45 +205,81 @@ class Collector:
         """Whether answers may take long to come."""
         return isinstance(self.labeller, PatientLabeller)
 
-    def ask(self, comparisons: Sequence[Comparison]) -> int:
-        """Store the comparisons, then the labels of those that have none; returns how many are labelled now."""
+    def ask(self, wanted: Sequence[Comparison], reason: str, more: str = "", turns: Sequence[int] = ()) -> int:
+        """Store the comparisons, then the labels of those that have none; returns how many are labelled now.
+
+        `reason` says what they are for. Where they are more than the settings' own number, `more` says what they are
+        and why. Where the budget
+        does not last for all of them, those with the lowest of `turns` are asked, else the first.
+        """
+        comparisons = self.within_budget(wanted, reason, turns)
+        if not comparisons:
+            return 0
+        self.event("labels_asked", comparisons=len(comparisons), reason=reason, more=more)
+        self.asked += len(comparisons)
         self.store.add_comparisons(comparisons)
         if isinstance(self.labeller, PatientLabeller):
-            self.labeller.gather(comparisons, self._claims(comparisons))
+            why = f"{reason}: {more}" if more else reason
+            self.labeller.gather(comparisons, self._claims(comparisons), why)
             self.after_people()
             return len(self.store.answered([c.id for c in comparisons]))
         answered = self.store.answered([c.id for c in comparisons])
         waiting = [c for c in comparisons if c.id not in answered]
-        labels = self._answers(waiting) if waiting else []
+        if not waiting or self.labeller is None:
+            return len(answered)
+        labels = answers_of(self.labeller, waiting)
         self.store.add_labels(labels)
-        return len(comparisons) - len(waiting) + len({label.comparison_id for label in labels})
+        count = len(answered) + len({label.comparison_id for label in labels})
+        if count < len(comparisons):
+            who = self.labeller.name
+            self.event("labels_missing", reason=reason, comparisons=len(comparisons), answered=count, labeller=who)
+        return count
+
+    @property
+    def labels_left(self) -> int | None:
+        """What of the budget is left, also for audits; None without one."""
+        return max(0, self.budget.most - sum(self._asked().values())) if self.budget.most else None
+
+    def within_budget(self, wanted: Sequence[Comparison], reason: str, turns: Sequence[int] = ()) -> list[Comparison]:
+        """Those that may be asked. What is in the store has been asked before, and costs nothing now."""
+        if not self.budget.most or not wanted:
+            return list(wanted)
+        asked, kept = self._asked(), self.budget.kept(max(c.round for c in wanted))
+        room, granted = self.budget.most - sum(asked.values()) - kept, set[str]()
+        order = sorted(range(len(wanted)), key=lambda n: (turns[n] if turns else 0, n))
+        for comparison in (wanted[n] for n in order):
+            cost = 0 if comparison.id in asked else self._answers_to(comparison.id, comparison.purpose)
+            if cost > max(room, 0):
+                break
+            room, asked[comparison.id] = room - cost, asked.get(comparison.id, cost)
+            granted.add(comparison.id)
+        left = self.labels_left
+        assert left is not None
+        request = max(c.round for c in wanted), reason
+        if len(granted) < len(wanted) and request != self._cut:
+            self._cut = request
+            self.event(
+                "labels_cut", reason=reason, wanted=len(wanted), comparisons=len(granted), budget=self.budget.most,
+                kept=min(left, kept),
+            )  # fmt: skip
+        return [c for c in wanted if c.id in granted]
+
+    def _asked(self) -> dict[str, int]:
+        """Everything that the run has asked, from the store once and kept up from then on."""
+        if self._cost is None:
+            root = self.key.partition("/")[0]
+            asked = self.store.asked_by(root, self.family or f"{root}/")
+            self._cost = {key: self._answers_to(key, purpose) for key, purpose in asked}
+        return self._cost
+
+    def _answers_to(self, comparison_id: str, purpose: Purpose) -> int:
+        return self.labeller.answers_to(comparison_id, purpose) if isinstance(self.labeller, PatientLabeller) else 1
 
     def _claims(self, comparisons: Sequence[Comparison]) -> list[float | None]:
         """What the ensemble says of them, for people to see after they have answered; nothing before version 1."""
         if self.ensemble.version == 0:
             return [None] * len(comparisons)
         return list(self.ensemble.claims([self._pair(c) for c in comparisons]).tolist())
-
-    def _answers(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
-        """What the labeller says, which may be anyone's code."""
-        assert self.labeller is not None
-        who = f"The labeller {self.labeller.name}"
-        try:
-            labels = list(self.labeller.label(comparisons))
-        except (HoldfastError, Interrupted):
-            raise
-        except Exception as error:  # the labeller may be the user's own code
-            raise HoldfastError(f"{who} failed: {first_line(error)}") from error
-        asked = {c.id for c in comparisons}
-        for label in labels:
-            if not isinstance(label, Label) or label.choice not in tuple(Choice):
-                answer = label.choice if isinstance(label, Label) else label
-                raise HoldfastError(
-                    f"{who} answered {answer!r:.60}; use a Label with Choice.A, Choice.B or Choice.TIE."
-                )
-            if label.comparison_id not in asked:
-                raise HoldfastError(f"{who} answered a comparison it was not asked about.")
-        return labels
 
     def _candidates(
         self, round: int, rows: list[int], policy: Policy, sample: Sample[Policy], rng: torch.Generator

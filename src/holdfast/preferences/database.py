@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy import (
     URL,
@@ -47,9 +47,12 @@ class Database:
     On a server, writers queue for the row of `schema_version` instead.
     """
 
-    def __init__(self, url: str, wait_seconds: float = _WAIT_SECONDS) -> None:
+    def __init__(self, url: str, wait_seconds: float = _WAIT_SECONDS, create: bool = True) -> None:
         parsed = _parse_url(url)
         self.name = parsed.set(query={}).render_as_string(hide_password=True)
+        self._create = create
+        if not create and parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").is_file():
+            self._refuse_lost()
         self._guard = threading.Lock()
         self._closed = False
         self._engine = _create_engine(parsed, wait_seconds)
@@ -77,6 +80,17 @@ class Database:
             if self._turn is not None:
                 self._turn.close()
 
+    def check_pages(self) -> None:
+        """Refuse a SQLite file with a damaged page or index: reading on would give other labels, or fewer."""
+        if self._turn is None:
+            return
+        with self.read() as connection:
+            verdict = " ".join(str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()).split())
+        if verdict != "ok":
+            raise HoldfastError(
+                f"The database {self.name} is damaged ({verdict}); bring back a copy of it that belongs to this run."
+            )
+
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that only reads."""
@@ -97,7 +111,8 @@ class Database:
     def _prepare(self) -> None:
         """Refuse a database that is not ours before changing anything in it, then create what is missing."""
         with self.read() as connection:
-            self._is_ours(connection)
+            if not self._is_ours(connection) and not self._create:
+                self._refuse_lost()
         if self._turn is not None:
             self._use_write_ahead_log()
         engine = self._engine.execution_options(holdfast_write=True)
@@ -126,6 +141,11 @@ class Database:
             )
         self._check_version(version)
         return True
+
+    def _refuse_lost(self) -> NoReturn:
+        raise HoldfastError(
+            f"The database {self.name} is missing or empty, and the labels of this run are in it; bring it back."
+        )
 
     def _check_version(self, version: int | None) -> None:
         if version != SCHEMA_VERSION:
@@ -242,6 +262,8 @@ def _begin_sqlite(connection: Connection) -> None:
 def _open_lock_file(database: Path, wait_seconds: float) -> sqlite3.Connection:
     """A lock that the operating system frees when its holder dies: SQLite's own, on an empty file."""
     path = database.with_name(database.name + ".lock")
+    if path.is_symlink():  # whoever made the directory would have another file written to
+        raise HoldfastError(f"{path} is a link, not the lock of a preference store; remove it.")
     try:
         lock = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None, check_same_thread=False)
         lock.execute("PRAGMA schema_version")  # reads the file, which may be anything

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Interrupted, OwnCodeError
 from holdfast.models.prompt import plain_text
-from holdfast.preferences.comparison import Choice, Comparison, Label
+from holdfast.preferences.comparison import Choice, Comparison, Label, Purpose
 
 # Prompt, one answer, the other answer -> "a", "b" or "tie".
 Ask = Callable[[str, str, str], str]
+# What somebody is called who has not said it: it may be a rule, a model or a person.
+SOMEBODY = "the labeller"
 
 
 class Labeller(Protocol):
@@ -29,12 +31,36 @@ class PatientLabeller(Protocol):
 
     name: str
 
-    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None]) -> None:
+    def gather(self, comparisons: Sequence[Comparison], claims: Sequence[float | None], reason: str) -> None:
         """Wait until stored comparisons are answered, or until waiting longer is no use.
 
         `claims` are the ensemble's probabilities of the first side, to be shown after an answer and never before.
+        `reason` says what they are asked for.
         """
         ...
+
+    def answers_to(self, comparison_id: str, purpose: Purpose) -> int:
+        """How many answers are asked for: one, or a second opinion as well."""
+        ...
+
+
+def answers_of(labeller: Labeller, comparisons: Sequence[Comparison]) -> list[Label]:
+    """What a labeller says, which may be anyone's code: checked, and where it fails told with the place."""
+    who = f"The labeller {labeller.name}"
+    try:
+        labels = list(labeller.label(comparisons))
+    except (HoldfastError, Interrupted):
+        raise
+    except (Exception, SystemExit) as error:
+        raise OwnCodeError(f"{who} failed", error) from error
+    asked = {c.id for c in comparisons}
+    for label in labels:
+        if not isinstance(label, Label) or label.choice not in tuple(Choice):
+            answer = label.choice if isinstance(label, Label) else label
+            raise HoldfastError(f"{who} answered {answer!r:.60}; use a Label with Choice.A, Choice.B or Choice.TIE.")
+        if label.comparison_id not in asked:
+            raise HoldfastError(f"{who} answered a comparison it was not asked about.")
+    return labels
 
 
 class CallableLabeller:
@@ -52,6 +78,12 @@ class CallableLabeller:
             return Choice(choice)
         except ValueError as error:
             raise HoldfastError(f'The labeller said {choice!r}; it has to say "a", "b" or "tie".') from error
+
+
+def called(labeller: object) -> str:
+    """What a labeller is called in a sentence: people, the judge, the simulated labeller; its own word, or ours."""
+    word = getattr(labeller, "called", None)
+    return word if isinstance(word, str) else SOMEBODY
 
 
 def labeller_of(labeller: Labeller | Ask) -> Labeller:

@@ -37,7 +37,8 @@ accounts = Table(
     "accounts",
     metadata,
     _number("id"),
-    Column("name", name_type(), nullable=False, unique=True),
+    Column("name", name_type(), nullable=False),
+    Column("folded", name_type(), nullable=False, unique=True),  # the name without its case: one person has each
     Column("role", String(10), one_of("role", ROLES), nullable=False),
     Column("password", String(300), nullable=False),  # an argon2 hash with its parameters and salt
     Column("created_at", Double, nullable=False),
@@ -75,6 +76,7 @@ queue = Table(
     Column("run", name_type(), nullable=False),
     Column("batch", name_type(), nullable=False),  # what was asked for together, and is waited for together
     Column("purpose", String(12), one_of("purpose", PURPOSES), nullable=False),
+    Column("reason", JsonText, nullable=False),  # why the batch was asked for, and why there are so many, in words
     Column("rank", Integer, nullable=False),  # lower ranks are handed out first
     Column("place", BigInteger, nullable=False),
     Column("claim", Double),  # the ensemble's probability that people prefer the first side

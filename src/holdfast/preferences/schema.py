@@ -27,12 +27,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
+from holdfast.documents import json_of
+from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message, Prompt
 from holdfast.preferences.comparison import PURPOSES, Choice
 from holdfast.preferences.encoding import json_text, prompt_json
 
 APPLICATION = "holdfast-preferences"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 NAME_LENGTH = 200
 # In the place of a choice: the labeller has taken back what they said before, and says nothing.
 WITHDRAWN = "no"
@@ -51,7 +53,10 @@ class JsonText(TypeDecorator[Any]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         # `json.loads` without what it does for text that is not our own; a large store has millions of these.
-        return None if value is None else _decode(value)[0]
+        try:
+            return None if value is None else _decode(value)[0]
+        except (ValueError, RecursionError) as error:
+            raise not_json() from error
 
 
 class PromptText(TypeDecorator[Prompt]):
@@ -70,8 +75,15 @@ class PromptText(TypeDecorator[Prompt]):
 @lru_cache(maxsize=10_000)
 def _prompt_of(text: str) -> Prompt:
     """A prompt is asked about again and again; one object stands for all of its comparisons."""
-    prompt = json.loads(text)
+    try:
+        prompt = json_of(text)
+    except ValueError as error:
+        raise not_json() from error
     return prompt if isinstance(prompt, str) else tuple(Message(turn["role"], turn["content"]) for turn in prompt)
+
+
+def not_json() -> HoldfastError:
+    return HoldfastError("The database is damaged: what it holds as JSON is not; bring it back from a copy.")
 
 
 def name_type() -> String:

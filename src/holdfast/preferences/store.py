@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection, exists, func, insert, select
+from sqlalchemy import Connection, exists, func, insert, or_, select, text, true
 
 from holdfast.errors import HoldfastError
 from holdfast.parallel.garbage import collection_paused
@@ -22,6 +22,7 @@ from holdfast.preferences import records
 from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose, Response
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
+from holdfast.preferences.label_seal import SEALED, LabelSeal
 from holdfast.preferences.records import FirstAnswer, RowDecoder, select_in
 from holdfast.preferences.schema import NAME_LENGTH, WITHDRAWN, comparisons, labels, responses
 
@@ -45,9 +46,9 @@ class PreferenceStore:
         self.weights: Mapping[str, float] = {}
 
     @classmethod
-    def open(cls, url: str) -> Self:
-        """Open the store at a database URL, such as `sqlite:///run.db`, and create it if it is not there."""
-        return cls(Database(url))
+    def open(cls, url: str, create: bool = True) -> Self:
+        """Open the store at a database URL, such as `sqlite:///run.db`; `create` it if it is not there, or refuse."""
+        return cls(Database(url, create=create))
 
     def close(self) -> None:
         """Let go of the database. Closing twice is allowed."""
@@ -148,6 +149,19 @@ class PreferenceStore:
         with self.database.read() as connection:
             return list(connection.execute(query).scalars())
 
+    def count_asked(self, run: str) -> int:
+        """How many comparisons a run has asked for; checks of who answers are not among them."""
+        query = select(func.count()).where(comparisons.c.run == run, comparisons.c.purpose != "check")
+        with self.database.read() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def asked_by(self, run: str, family: str) -> list[tuple[str, Purpose]]:
+        """Ids and purposes of everything that a run has asked, and all others whose keys begin with `family`."""
+        whose = or_(comparisons.c.run == run, comparisons.c.run.startswith(family, autoescape=True))
+        query = select(comparisons.c.id, comparisons.c.purpose).where(whose, comparisons.c.purpose != "check")
+        with self.database.read() as connection:
+            return [(key, purpose) for key, purpose in connection.execute(query)]
+
     def answered(self, comparison_ids: Sequence[str]) -> set[str]:
         """Which of these comparisons somebody has answered."""
         with self.database.read() as connection:
@@ -170,6 +184,34 @@ class PreferenceStore:
         """The sequence number of the newest label (of comparisons up to a round), 0 if there is none."""
         with self.database.read() as connection:
             return records.watermark(connection, up_to_round)
+
+    def seal(self, seal: LabelSeal, up_to: int | None = None) -> None:
+        """Have a seal take the labels that it has not taken yet, up to one or all that there are."""
+        with self.database.read() as connection:
+            last = records.watermark(connection) if up_to is None else up_to
+            seal.take(lambda values: connection.execute(text(SEALED), values), last)
+
+    def labels_by_labeller(self, watermark: int | None = None) -> dict[str, int]:
+        """How many comparisons each labeller has answered, by name; an answer that was taken back does not count.
+
+        With a `watermark` as it was then: what was said after it does not count, nor does it take anything back.
+        """
+        until = true() if watermark is None else labels.c.seq <= watermark
+        later = labels.alias("later")
+        newer = exists().where(
+            later.c.comparison_id == labels.c.comparison_id,
+            later.c.labeller == labels.c.labeller,
+            later.c.ordinal > labels.c.ordinal,
+            true() if watermark is None else later.c.seq <= watermark,
+        )
+        query = (
+            select(labels.c.labeller, func.count())
+            .where(labels.c.choice != WITHDRAWN, until, ~newer)
+            .group_by(labels.c.labeller)
+            .order_by(labels.c.labeller)
+        )
+        with self.database.read() as connection:
+            return {str(name): int(count) for name, count in connection.execute(query)}
 
     def counts(self) -> StoreCounts:
         """How many comparisons and labels there are."""

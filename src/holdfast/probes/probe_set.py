@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from holdfast.checkpoint.files import read_json, write_json_atomic
+from holdfast.checkpoint.files import read_sealed_json, write_sealed_json
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.preferences.comparison import Demonstration, LabelledComparison, PreferencePair
@@ -46,11 +46,11 @@ class ProbeSet:
 
     def save(self, path: Path) -> None:
         document = {"probes": 1, "prompts": self.prompts, "answers": self.answers, "initial": self.initial}
-        write_json_atomic(path, json.loads(json.dumps(document)))
+        write_sealed_json(path, json.loads(json.dumps(document)))
 
     @classmethod
     def load(cls, path: Path) -> ProbeSet:
-        document = read_json(path)
+        document = read_sealed_json(path)
         return cls(document["prompts"], document["answers"], document["initial"])
 
 

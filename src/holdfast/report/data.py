@@ -6,7 +6,7 @@ cannot be read is left out, and counted in `RunData.notes` so that the page can 
 
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from holdfast.events.sentences import Fields, is_refused
 from holdfast.parallel.garbage import collection_paused
 from holdfast.report.metrics import MetricTable
 from holdfast.report.tail import JsonRow, Row, Tail
-from holdfast.text import as_number
+from holdfast.text import as_number, counted
 
 FILES = (
     "config.toml",
@@ -70,6 +70,7 @@ class GoldRow:
     split: str
     gold: float | None
     prompt_index: int | None
+    answers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ class RunData:
     notes: tuple[str, ...]
     gold_undone: tuple[GoldRow, ...] = ()  # held-out gold of a policy that was taken back, where it was measured again
     probes: tuple[ProbeRow, ...] = ()
+    settings_changed: tuple[EventRow, ...] = ()  # of the whole run, also where the rest ends earlier
 
     @property
     def squeezed_at(self) -> int | None:
@@ -169,6 +171,11 @@ class RunData:
     def gold_of(self, split: str) -> list[tuple[int, float]]:
         """The (step, gold) pairs of a split."""
         return [(row.step, row.gold) for row in self.gold if row.split == split and row.gold is not None]
+
+    @property
+    def heldout_answers(self) -> int | None:
+        """How many answers each mean of held-out gold is of, where that was written down."""
+        return next((row.answers for row in reversed(self.gold) if row.split == "heldout"), None)
 
     def sample_gold(self) -> dict[tuple[int, int], float]:
         """Gold of the fixed prompts' samples by (step, prompt index)."""
@@ -214,21 +221,30 @@ def event_row(row: JsonRow) -> EventRow:
     fields = {sys.intern(name): value for name, value in row.items() if name not in ("step", "round", "event")}
     if missing := kind.fields.keys() - fields.keys():
         raise KeyError(*missing)
+    types = {**kind.fields, **kind.optional}
+    for name, value in fields.items():
+        # A number that was none is written as null.
+        if value is not None and name in types and not isinstance(value, types[name]):
+            raise TypeError(name)
+    event_sentence(kind.name, fields)  # what cannot be said is not shown
     return EventRow(int(row["step"]), int(row["round"]), kind.name, fields)
 
 
 def gold_row(row: JsonRow) -> GoldRow:
-    return GoldRow(int(row["step"]), sys.intern(row["split"]), as_number(row["gold"]), row.get("prompt_index"))
+    gold, index, answers = as_number(row["gold"]), row.get("prompt_index"), row.get("answers")
+    return GoldRow(int(row["step"]), sys.intern(row["split"]), gold, index, answers)
 
 
 def sample_row(row: JsonRow) -> SampleRow:
+    if not isinstance(row["response"], str):
+        raise TypeError("response")
     # The same few prompts are answered again and again.
     return SampleRow(**row | {"prompt": sys.intern(row["prompt"])})
 
 
 def timing_row(row: JsonRow) -> TimingRow:
-    seconds = {sys.intern(name): value for name, value in row.items() if name not in ("step", "round", "time")}
-    return TimingRow(row["step"], seconds)
+    seconds = {sys.intern(name): float(value) for name, value in row.items() if name not in ("step", "round", "time")}
+    return TimingRow(int(row["step"]), seconds)
 
 
 def probe_row(row: JsonRow) -> ProbeRow:
@@ -254,10 +270,10 @@ def _moved(tokens: Mapping[str, float | None]) -> float | None:
 
 
 class RunFollower:
-    """Keeps a run's data in memory and adds to it what the run writes."""
+    """Keeps a run's data in memory and adds to it what the run writes; files with a `limit` end after so many bytes."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self.run_dir = run_dir
+    def __init__(self, run_dir: Path, limits: Mapping[str, int] | None = None) -> None:
+        self.run_dir, self._limits = run_dir, dict(limits or {})
         self._begin()
 
     def _begin(self) -> None:
@@ -271,6 +287,8 @@ class RunFollower:
         self._tails: tuple[Tail[Any], ...] = (
             self._metrics, self._events, self._gold, self._samples, self._timings, self._probes,
         )  # fmt: skip
+        for tail in self._tails:
+            tail.limit = self._limits.get(tail.path.name)
 
     def sizes(self) -> tuple[int, ...]:
         """What changes when there is something new."""
@@ -287,8 +305,8 @@ class RunFollower:
         gold = lineage(measured, lambda row: (row.step, (row.split, row.prompt_index)))
         facts = read_json(manifest) if manifest.is_file() else {}
         return RunData(
-            name=facts.get("name", self.run_dir.resolve().name),
-            config=config.read_text("utf-8") if config.is_file() else "",
+            name=_name(self.run_dir.resolve().name, facts),
+            config=config.read_text("utf-8", "replace") if config.is_file() else "",
             manifest=facts,
             metrics=self._table.copy(),  # whoever looks at it must not see it grow
             events=tuple(self._events.all()),
@@ -297,26 +315,45 @@ class RunFollower:
             timings=lineage(self._timings.all(), lambda row: (row.step, 0)),
             probes=lineage(self._probes.all(), lambda row: (row.step, row.stage)),
             gold_undone=measured_again(measured, gold),
+            settings_changed=tuple(event for event in self._events.all() if event.kind == "setting_changed"),
             notes=tuple(self._notes()),
         )
 
     def _notes(self) -> Iterator[str]:
         """What a reader should know of how the files were read."""
         if count := self._table.taken_back:
-            words = f"{count} {'step was' if count == 1 else 'steps were'} taken back and done again (a resume)"
+            words = f"{counted(count, 'step was', 'steps were')} taken back and done again (a resume)"
             yield f"{words}; the charts show the line that was kept."
         for tail in self._tails:
             if count := tail.unread:
-                lines = (
-                    "line of {} could not be read and was" if count == 1 else "lines of {} could not be read and were"
-                )
-                yield f"{count} {lines.format(tail.path.name)} left out."
+                one, several = (f"{lines} of {tail.path.name} could not be read and" for lines in ("line", "lines"))
+                yield f"{counted(count, f'{one} was', f'{several} were')} left out."
 
 
-def read_run(run_dir: Path) -> RunData:
-    """Read a run directory; refuse one that holds nothing of a run."""
+def _name(directory: str, facts: Mapping[str, Any]) -> str:
+    """What a run is called: as its directory is, and in a copy or one that was renamed also as it began."""
+    first = facts.get("name", directory)
+    return directory if first == directory else f"{directory} (begun as {first})"
+
+
+def read_run(run_dir: Path, limits: Mapping[str, int] | None = None) -> RunData:
+    """Read a run directory; refuse one that holds nothing of a run.
+
+    With `limits`, which a checkpoint holds, the run is read as it was then; rows after its last step do not count.
+    """
     if not run_dir.is_dir():
         raise HoldfastError(f"There is no run directory at {run_dir}; give the directory that a run wrote.")
     if not any((run_dir / name).is_file() for name in FILES):
         raise HoldfastError(f"{run_dir} holds no run: none of {', '.join(FILES)} is there.")
-    return RunFollower(run_dir).read()
+    run = RunFollower(run_dir, limits).read()
+    if limits is None:
+        return run
+    last = run.metrics.steps[-1] if run.metrics else 0
+    # The manifest has the settings of today; what they were is in the changes since.
+    events = Tail(run_dir / "events.jsonl", event_row).all()
+    return replace(
+        run,
+        gold=tuple(row for row in run.gold if row.step <= last),
+        timings=(),
+        settings_changed=tuple(event for event in events if event.kind == "setting_changed"),
+    )

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean, pvariance
 
 from holdfast.charts.spec import ChartSpec, Series
-from holdfast.events.sentences import Opponent, rate_of
+from holdfast.events.sentences import Opponent, ensemble_right, rate_of
 from holdfast.report.data import EventRow, RunData
 from holdfast.statistics import wilson
 from holdfast.text import counted, format_value
@@ -23,19 +23,19 @@ SMALL_WIDTH, SMALL_HEIGHT = 350.0, 210.0
 
 
 def audit_charts(run: RunData) -> list[ChartSpec]:
-    """What people said beside what was claimed, and the test that decides; only those that have data."""
+    """What was preferred beside what was claimed, and the test that decides; only those that have data."""
     audits = run.happened("audit")
     charts = [
         _win_rate(
             audits,
             "reference",
-            "People's choice: policy or reference?",
-            "How often people prefer the policy's answer, with its 95% interval. Claims far above it: a fooled reward.",
+            "Preferred: policy or reference?",
+            "How often the policy's answer is preferred, with its 95% interval. Claims far above it: a fooled reward.",
         ),
         _win_rate(
             audits,
             "anchor",
-            "People's choice: policy or last good policy?",
+            "Preferred: policy or last good policy?",
             "The same against the policy that a rollback goes back to. Below one half the run is getting worse.",
         ),
         _reliability(audits),
@@ -45,19 +45,20 @@ def audit_charts(run: RunData) -> list[ChartSpec]:
 
 
 def _win_rate(audits: Sequence[EventRow], opponent: Opponent, title: str, subtitle: str) -> ChartSpec:
-    people = people_line("people", audits, opponent, GREEN)
+    answered_by = audits[-1].fields["answered_by"] if audits else ""
+    preferred = rate_line(answered_by, audits, opponent, GREEN)
     claims = [rate.claimed for event in audits if (rate := rate_of(event.fields, opponent))]
     return ChartSpec(
         title=title,
         subtitle=subtitle,
-        series=(people, Series("claimed", people.xs, claims, BLUE, dots=people.dots)),
-        limit=one_half(people.xs),
+        series=(preferred, Series("claimed", preferred.xs, claims, BLUE, dots=preferred.dots)),
+        limit=one_half(preferred.xs),
         percent=True,
     )
 
 
-def people_line(name: str, audits: Sequence[EventRow], opponent: Opponent, colour: int) -> Series:
-    """How often people preferred the policy in each audit that asked, with the intervals."""
+def rate_line(name: str, audits: Sequence[EventRow], opponent: Opponent, colour: int) -> Series:
+    """How often the policy was preferred in each audit that asked, with the intervals."""
     known = [(event.step, rate) for event in audits if (rate := rate_of(event.fields, opponent))]
     return Series(
         name,
@@ -71,7 +72,7 @@ def people_line(name: str, audits: Sequence[EventRow], opponent: Opponent, colou
 
 
 def one_half(xs: Sequence[float]) -> Series | None:
-    """The level at which people have no preference."""
+    """The level at which there is no preference."""
     return Series("one half", [min(xs)], [0.5], bare=True) if xs else None
 
 
@@ -141,9 +142,11 @@ def _claims(name: str, bins: Sequence[ClaimBin], colour: int, intervals: bool = 
 def _measures(audits: Sequence[EventRow]) -> str:
     """Accuracy and errors of the claims in the newest audit."""
     fields = audits[-1].fields if audits else {}
-    named = (("right on", "accuracy", True), ("calibration error", "ece", True), ("Brier score", "brier", False))
+    named = (("calibration error", "ece", True), ("Brier score", "brier", False))
     values = [(words, fields.get(name), percent) for words, name, percent in named]
     measures = [f"{words} {format_value(value, percent)}" for words, value, percent in values if value is not None]
+    if right := ensemble_right(fields) if fields else "":
+        measures.insert(0, right)
     return f" Newest audit: {', '.join(measures)}." if measures else ""
 
 
@@ -154,7 +157,7 @@ def _evidence(run: RunData) -> ChartSpec:
     few = len(rows) <= MOST_DOTS
     bars = [evidence["evidence_needed"] for _, evidence in verdicts if evidence.get("evidence_needed")]
     return ChartSpec(
-        title="Evidence that people like it less",
+        title="Evidence that it is liked less",
         subtitle="The test over all audits: on average at most 1 while nothing is wrong. At the bar the verdict is "
         "hacking; a rollback spends it.",
         unit="times likelier than chance",

@@ -2,6 +2,8 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -19,6 +21,7 @@ from holdfast.report import rounds, samples, words
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
+from holdfast.statistics import Share
 from holdfast.text import as_number, clip, counted, percent, visible
 
 CONFIG_LIMIT = 100_000
@@ -50,13 +53,13 @@ WORDS = (
 
 GUARD_WORDS = (
     ("Audit", "",
-     "Fresh answers of the policy beside another's, which people compare. It measures before it may train."),
-    ("Claim", "", "The reward ensemble's own probability that people prefer the policy's answer."),
+     "Fresh answers of the policy beside another's, which the labeller compares. It measures before it may train."),
+    ("Claim", "", "The reward ensemble's own probability that the policy's answer is preferred."),
     ("Last good policy", "",
-     "The newest one that people liked at least as well as the one before it; rollbacks go there."),
+     "The newest one that was liked at least as well as the one before it; rollbacks go there."),
     ("Gate", "", "The test on labels not learnt from that a refreshed ensemble has to pass before it is used."),
     ("Verdict", "",
-     "Healthy; watch: signals or claims are off and people have not cleared them; hacking: people like it less."),
+     "Healthy; watch: signals or claims are off and the answers have not cleared them; hacking: it is liked less."),
     ("Rollback", "", "Policy, critic, optimiser, KL control and ensemble go back together. Labels are kept."),
 )  # fmt: skip
 
@@ -74,7 +77,7 @@ def environment(package: str) -> Environment:
     )
     made.filters |= {
         "chart": chart, "narrow": narrow, "glyph": rounds.glyph, "percent": percent, "counted": counted,
-        "duration": words.duration,
+        "duration": words.duration, "share": lambda value, count: Share(value, count).note,
     }  # fmt: skip
     return made
 
@@ -87,10 +90,14 @@ def chart(spec: ChartSpec) -> Markup:
 ENVIRONMENT = environment("holdfast.report")
 
 
-def write_report(run_dir: Path, out: Path | None = None) -> Path:
-    """Write the report of a run atomically to `out`, or to report.html in its directory; return the path."""
+def write_report(run_dir: Path, out: Path | None = None, notes: Sequence[str] = ()) -> Path:
+    """Write the report of a run atomically to `out`, or to report.html in its directory; return the path.
+
+    `notes` are what a reader should know beside what the run's files of rows tell.
+    """
     target = out if out is not None else run_dir / "report.html"
-    write_atomic(target, render(read_run(run_dir)).encode())
+    run = read_run(run_dir)
+    write_atomic(target, render(replace(run, notes=(*run.notes, *notes))).encode())
     return target
 
 
@@ -110,6 +117,7 @@ def render(run: RunData) -> str:
         notes=run.notes,
         tiles=words.tiles(run),
         rounds=rounds.round_table(run),
+        answered_by=rounds.answered_by(run),
         has_gold=any(row.gold is not None for row in run.gold),
         has_refresh=bool(run.refreshes),
         marked_every=marked_every(sum(bool(event.step) for event in run.refreshes)),

@@ -12,6 +12,8 @@ from holdfast.checkpoint.files import read_json, write_atomic
 from holdfast.report.data import ProbeRow, read_run
 from holdfast.report.page import page
 from holdfast.report.probe_panels import TITLES, Dynamics, dynamics, side_by_side
+from holdfast.statistics import Share
+from holdfast.text import counted
 from holdfast.track.sinks import read_rows
 
 # The table of stages: the names of its columns on the page and, shorter, in a terminal.
@@ -19,7 +21,7 @@ COLUMNS = {
     "Stage": "stage",
     "from": "from",
     "Gold": "gold",
-    "People prefer it to SFT": "people vs SFT",
+    "Preferred to SFT": "vs SFT",
     "KL to SFT": "KL",
     "Length": "length",
     "Labels": "labels",
@@ -81,21 +83,23 @@ def sentence(ledger: Sequence[Mapping[str, Any]]) -> str:
     if first.get("gold") and last.get("gold"):
         parts.append(f"gold went from {first['gold']['mean']:.2f} to {last['gold']['mean']:.2f}")
     if last.get("win_rate"):
-        parts.append(f"people prefer the last policy to SFT in {last['win_rate']['mean']:.0%} of comparisons")
+        rate = last["win_rate"]
+        share = Share(rate["mean"], rate["count"]).of("comparison")
+        parts.append(f"{rate['answered_by']} preferred the last policy to SFT in {share}")
     parts.append(f"it is {last['kl']['mean']:.1f} nats of KL from SFT")
     text = f"From {first['stage']} to {last['stage']}: " + ", ".join(parts)
     labels = sum(row["labels"] + _audits(row) for row in ledger)
-    return f"{text}. All stages together took {labels:,} labels."
+    return f"{text}. All stages together took {counted(labels, 'label')}."
 
 
 def stage_charts(ledger: Sequence[Mapping[str, Any]]) -> list[ChartSpec]:
-    """What each stage left: gold, people's opinion, KL and length, with intervals."""
+    """What each stage left: gold, what is preferred, KL and length, with intervals."""
     rows = [row for row in ledger if row.get("kl")]
     names = ", ".join(f"{i} {row['stage']}" for i, row in enumerate(rows, start=1))
     specs = []
     for key, title, unit, percent, colour in (
         ("gold", "Gold after each stage", "gold score", False, 1),
-        ("win_rate", "People prefer it to SFT", "", True, 2),
+        ("win_rate", "Preferred to SFT", "", True, 2),
         ("kl", "KL to SFT", "nats per answer", False, 0),
         ("length", "Answer length", "tokens", False, 5),
     ):
@@ -117,7 +121,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         row["stage"],
         row["start"],
         _interval(row.get("gold"), "{:.2f}"),
-        _interval(row.get("win_rate"), "{:.0%}"),
+        _share(row.get("win_rate")),
         _interval(row.get("kl"), "{:z.2f}"),
         _interval(row.get("length"), "{:.1f}"),
         f"{row['labels']:,}",
@@ -137,9 +141,14 @@ def ledger_table(ledger: Sequence[Mapping[str, Any]]) -> tuple[Sequence[str], li
     return list(COLUMNS.values()), [[*_cells(row)[:-1], count] for row, count in zip(ledger, tokens, strict=True)]
 
 
+def _share(value: Mapping[str, Any] | None) -> str:
+    """With its interval, which is not even around its middle, and its count."""
+    if not value:
+        return "–"
+    return f"{value['mean']:.0%} ({value['low']:.0%}–{value['high']:.0%} of {value['count']:,})"
+
+
 def _interval(value: Mapping[str, float] | None, form: str) -> str:
     if not value:
         return "–"
-    if "%" in form:  # an interval of shares is not even around its middle
-        return f"{form.format(value['mean'])} ({form.format(value['low'])}–{form.format(value['high'])})"
     return f"{form.format(value['mean'])} ±{form.format((value['high'] - value['low']) / 2)}"

@@ -1,4 +1,4 @@
-"""A guarded run round by round: what people said, the verdict, what was done about it, each with its reason."""
+"""A guarded run round by round: what was preferred, the verdict, what was done about it, each with its reason."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from holdfast.charts.layers import px
-from holdfast.events.sentences import Rate, advised, averaged, back_to, chosen, done, goal, rate_of, refused
+from holdfast.events.sentences import (
+    Rate,
+    advised,
+    averaged,
+    back_to,
+    chosen,
+    done,
+    goal,
+    missing,
+    rate_of,
+    refused,
+    too_few,
+)
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.undone import Undone, undone
 from holdfast.text import because, counted, listed, one_line, sentence
@@ -47,9 +59,11 @@ def ending(run: RunData, status: str) -> Ending | None:
     level = verdict.fields["level"]
     back = [event for event in run.happened("rollback") if event.round == verdict.round]
     clauses = [_standing(level, verdict, status, back), _rollback_words(run)]
+    if doubt := _too_few(run, verdict):
+        clauses.insert(1, doubt)
     if "advice" in last and not run.happened("rollback"):
         clauses.append("the guard only advises")
-    # Where people were asked again at the end, what they said in all is what decided.
+    # Where it was asked again at the end, all the answers together are what decided.
     choice = last.get("choice")
     last_word = choice if choice is not None and choice.round == verdict.round else verdict
     return Ending(level, f"{'; '.join(clauses)}.", sentence(last_word.fields["sentence"]))
@@ -59,7 +73,7 @@ def _standing(level: str, verdict: EventRow, status: str, back: Sequence[EventRo
     word = level.capitalize()
     if back and level != "hacking" and "by" not in back[-1].fields:
         # Nobody asked for it and nothing was wrong: the choice that is made at the end of a run.
-        return f"{word} at the end, which is {goal(back[-1].fields['to'])}, since people liked that better"
+        return f"{word} at the end, which is {goal(back[-1].fields['to'])}, since that was liked better"
     if back:
         return f"{word} in the last round, which was undone"
     if status == "finished":
@@ -89,27 +103,29 @@ def _rollback_words(run: RunData) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a guarded run came to, in figures; rates are of the last audit that has them."""
+    """What a guarded run came to, in figures. The verdict is on the last round, which may have been undone since.
+
+    `too_few` says that hardly anybody has answered there, so that a healthy verdict is by the signals.
+    """
 
     verdict: str
+    too_few: str
     sentence: str
+    round: int
+    undone: bool
     rollbacks: int
-    reference: Rate | None
-    anchor: Rate | None
     audit_labels: int
     audit_labels_left: int | None
     repeats: int
     labels: int
+    unanswered: int
 
 
 def summary(run: RunData) -> Summary | None:
     """The figures of a guarded run; None without a guard."""
     if not is_guarded(run):
         return None
-    audits = run.happened("audit")
-    verdicts = run.happened("verdict")
-    references = [rate for event in audits if (rate := rate_of(event.fields, "reference"))]
-    anchors = [rate for event in audits if (rate := rate_of(event.fields, "anchor"))]
+    last = next(reversed(run.happened("verdict")), None)
     asked = run.happened("audit", "choice")
     left = [number for event in asked if (number := event.fields["labels_left"]) is not None]
     audited = _total(asked, "labels")
@@ -119,16 +135,29 @@ def summary(run: RunData) -> Summary | None:
     repeats = _total(collected + run.happened("labels_repeated")[-1:], "repeats")
     bought = _total(first, "labels") + _total(collected, "labels") + repeats
     return Summary(
-        verdict=verdicts[-1].fields["level"] if verdicts else "",
-        sentence=one_line(verdicts[-1].fields["sentence"]) if verdicts else "",
+        verdict=last.fields["level"] if last else "",
+        too_few=_too_few(run, last) if last else "",
+        sentence=one_line(last.fields["sentence"]) if last else "",
+        round=last.round if last else 0,
+        undone=last is not None and _taken_back(run, last),
         rollbacks=len(run.happened("rollback")),
-        reference=references[-1] if references else None,
-        anchor=anchors[-1] if anchors else None,
         audit_labels=audited,
         audit_labels_left=left[-1] if left else None,
         repeats=repeats,
         labels=audited + bought + sum(_adversarial(event) for event in run.happened("action")),
+        unanswered=sum(e.fields["comparisons"] - e.fields["answered"] for e in run.happened("labels_missing")),
     )
+
+
+def _too_few(run: RunData, verdict: EventRow) -> str:
+    audits = [event for event in run.happened("audit") if event.round == verdict.round]
+    return too_few(verdict.fields["level"], audits[-1].fields if audits else None)
+
+
+def _taken_back(run: RunData, verdict: EventRow) -> bool:
+    """Whether the policy that a verdict is on was undone after it."""
+    later = run.events[run.events.index(verdict) :]
+    return undone(run).covers(verdict.step) and any(event.kind == "rollback" for event in later)
 
 
 def _total(events: list[EventRow], name: str) -> int:
@@ -138,6 +167,11 @@ def _total(events: list[EventRow], name: str) -> int:
 def _adversarial(event: EventRow) -> int:
     """Labels that an action bought: its watermarks of the store, before and after."""
     return int(event.fields["after"].get("labels", 0) - event.fields["before"].get("labels", 0))
+
+
+def answered_by(run: RunData) -> str:
+    """Who answers the audits."""
+    return next((str(event.fields["answered_by"]) for event in reversed(run.happened("audit"))), "")
 
 
 # ---- the table
@@ -215,7 +249,7 @@ GLYPH_WIDTH, GLYPH_HEIGHT = 104.0, 14.0
 
 
 def glyph(rate: Rate) -> Markup:
-    """A small scale from 0 to 100%: people's interval and rate, a tick at one half, a diamond at the claim."""
+    """A small scale from 0 to 100%: the win rate's interval and itself, a tick at one half, a diamond at the claim."""
 
     def at(value: float) -> float:
         return 4 + min(max(value, 0.0), 1.0) * (GLYPH_WIDTH - 8)
@@ -244,9 +278,9 @@ def _unless_said(words: str, reason: object, verdict: str) -> str:
 def _verdict_deed(event: EventRow, verdict: str) -> list[Deed]:
     if event.fields["level"] != "healthy":
         return [Deed(sentence(verdict), "main")] if verdict else []
-    # In a healthy round what people said stands in the row already; what is left is what the signals say.
-    people, _, rest = verdict.partition("; ")
-    words = rest if rest and people.startswith("people preferred") else verdict
+    # In a healthy round what was preferred stands in the row already; what is left is what the signals say.
+    preferred, _, rest = verdict.partition("; ")
+    words = rest if rest and " preferred " in preferred else verdict
     return [Deed(sentence(words), "minor")] if words else []
 
 
@@ -278,6 +312,7 @@ _DEEDS: dict[str, Callable[[EventRow, str], list[Deed]]] = {
     "refresh": _refresh_deed,
     "averaged": lambda event, verdict: [Deed(sentence(averaged(event.fields)), "main")],
     "choice": lambda event, verdict: [Deed(sentence(chosen(event.fields)), "main")],
+    "labels_missing": lambda event, verdict: [Deed(sentence(missing(event.fields)), "alarm")],
     "audit": lambda event, verdict: [],
     "verdict": _verdict_deed,
     "action": lambda event, verdict: [Deed(sentence(done(event.fields)), "main")],

@@ -4,11 +4,12 @@ A resumed run cuts its files back and writes on. Then what was read last is no l
 read anew.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from holdfast.documents import json_of
 
 JsonRow = dict[str, Any]
 Row = TypeVar("Row")
@@ -17,7 +18,10 @@ REMEMBERED = 256  # bytes before the end of what was read, by which a file that 
 
 @dataclass
 class Tail(Generic[Row]):
-    """A file that may be absent, how far it has been read, and how many of its lines could not be."""
+    """A file that may be absent, how far it has been read, and how many of its lines could not be.
+
+    With a `limit` nothing is read beyond so many bytes: the file as it once was.
+    """
 
     path: Path
     read: Callable[[JsonRow], Row]
@@ -25,6 +29,7 @@ class Tail(Generic[Row]):
     before: bytes = b""
     unread: int = 0
     rows: list[Row] = field(default_factory=list)
+    limit: int | None = None
 
     def size(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
@@ -46,13 +51,14 @@ class Tail(Generic[Row]):
         with self.path.open("rb") as file:
             file.seek(self.offset)
             for line in file:
-                if not line.endswith(b"\n"):
+                beyond = self.limit is not None and self.offset + len(line) > self.limit
+                if beyond or not line.endswith(b"\n"):
                     return
                 self.offset += len(line)
                 self.before = (self.before + line)[-REMEMBERED:]
                 try:
-                    yield self.read(json.loads(line))
-                except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+                    yield self.read(json_of(line))
+                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                     self.unread += 1
 
     def all(self) -> list[Row]:

@@ -1,10 +1,10 @@
 """Steps that a rollback took back. They count on, so they stay in every chart, hatched; words leave them out."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.report.data import RunData
+from holdfast.report.data import EventRow, RunData
 
 Curve = list[tuple[int, float]]
 
@@ -20,16 +20,29 @@ class Undone:
         place = bisect_left(self.spans, step, key=lambda span: span[1])
         return place < len(self.spans) and self.spans[place][0] < step
 
+    def newest_kept(self, steps: Sequence[int], at: int) -> int:
+        """The newest of some steps in order, up to one, that was not taken back; 0 where there is none."""
+        place = bisect_right(steps, at)
+        while place and self.covers(steps[place - 1]):
+            start = next(start for start, stop in self.spans if start < steps[place - 1] <= stop)
+            place = bisect_right(steps, start)
+        return steps[place - 1] if place else 0
+
     def kept(self, curve: Curve) -> Curve:
         """A curve without the steps that were taken back."""
         return [(step, value) for step, value in curve if not self.covers(step)] if self.spans else curve
 
 
 def undone(run: RunData) -> Undone:
-    """What all rollbacks of a run took back; the last one that tells of all of them has the last word."""
+    """What all rollbacks of a run took back."""
+    return undone_by(run.happened("rollback"))
+
+
+def undone_by(rollbacks: Sequence[EventRow]) -> Undone:
+    """What some rollbacks took back, one after another; the last that tells of all of them has the last word."""
     known: list[tuple[int, int]] = []  # by the run's ledger, which has no entry for a step that was dropped
     between: list[tuple[int, int]] = []  # from where each rollback went to where it came from
-    for event in run.happened("rollback"):
+    for event in rollbacks:
         start, stop = event.fields["step_to"], event.fields["step_from"]
         if "undone" in event.fields:
             known = [(first, last) for first, last in event.fields["undone"]]
@@ -47,24 +60,3 @@ def _merged(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         else:
             merged.append((start, stop))
     return tuple(merged)
-
-
-# What the event of a mean of policies calls the metrics that it was measured by.
-OF_THE_MEAN = {"objective/scores": "score", "objective/kl": "kl", "response/length_mean": "length"}
-
-
-def kept_curve(run: RunData, metric: str) -> Curve:
-    """A metric on the line that was kept; at its end that of the mean of the last policies, if the run ended so."""
-    curve = undone(run).kept(run.known(metric))
-    mean = next((event for event in reversed(run.events) if event.kind == "averaged"), None)
-    if mean is None or not curve or curve[-1][0] != mean.step:
-        return curve
-    value = mean.fields.get(OF_THE_MEAN.get(metric, ""))
-    return curve if value is None else [*curve[:-1], (curve[-1][0], value)]
-
-
-def kept_gold(run: RunData, split: str) -> Curve:
-    """Gold of a split on the line that was kept. Right after a rollback held-out gold is the older policy's."""
-    gone = undone(run)
-    again = {row.step for row in run.gold_undone} if split == "heldout" else set()
-    return [(step, value) for step, value in run.gold_of(split) if step in again or not gone.covers(step)]

@@ -2,20 +2,13 @@
 
 from dataclasses import dataclass
 
-from holdfast.events.sentences import Rate
+from holdfast.events.sentences import Fields, Rate, none_answered
 from holdfast.report.data import RunData
+from holdfast.report.delivered import Delivered, answers_of, delivered, kept_curve, kept_gold, version_at
 from holdfast.report.rounds import Summary, summary
-from holdfast.report.undone import Curve, kept_curve, kept_gold, undone
-from holdfast.text import counted, format_setting, format_value, percent
-
-# What a terminal shows of a run, before and after.
-FIGURES = (
-    ("proxy (ensemble score)", "objective/scores"),
-    ("KL to reference", "objective/kl"),
-    ("answer length", "response/length_mean"),
-    ("right about pairs", "rewards/accuracies"),
-    ("right about held-out pairs", "rewards/heldout_accuracies"),
-)
+from holdfast.report.undone import Curve, undone
+from holdfast.statistics import Share
+from holdfast.text import counted, format_setting, format_value, one_line, percent
 
 
 @dataclass(frozen=True)
@@ -45,15 +38,16 @@ def result(run: RunData) -> str:
     label, gold = gold_curve(run)
     moves = []
     if proxy:
-        moves.append(_moved("Proxy", proxy))
+        moves.append(_moved_proxy(run, proxy))
     if gold:
         moves.append(_moved(f"gold on {label}" if proxy else f"Gold on {label}", gold) + _peak(gold))
     sentences = ["; ".join(moves) + "."] if moves else []
     if not sentences:
         steps = len(run.metrics)
-        none = "all of them undone" if run.known("objective/scores") else "none with a score"
-        sentences = [f"{counted(steps, 'step')} recorded, {none}." if steps else "No step recorded yet."]
-    sentences += [_parting(proxy, gold), _refreshes(run), _kl(run)]
+        sentences = [f"{counted(steps, 'step')} recorded, none with a score." if steps else "No step recorded yet."]
+    if run.happened("rollback"):
+        sentences.insert(0, f"The run stands on {delivered(run).policy}.")
+    sentences += [_parting(run, proxy, gold), _refreshes(run), _kl(run)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -67,10 +61,21 @@ def _moved(subject: str, curve: Curve) -> str:
     start, end = curve[0][1], curve[-1][1]
     first, last = format_value(start, beside=end), format_value(end, beside=start)
     if len(curve) == 1:
-        return f"{subject} was {first} at step {curve[0][0]:,}"
+        at = f"at step {curve[0][0]:,}" if curve[0][0] else "before the first step"
+        return f"{subject} was {first} {at}"
     if first == last:
         return f"{subject} stayed at {last}"
     return f"{subject} {'rose' if end > start else 'fell'} from {first} to {last}"
+
+
+def _moved_proxy(run: RunData, curve: Curve) -> str:
+    """How the proxy moved; scores of two versions of the ensemble are two scales, between which nothing moves."""
+    (first, start), (last, end) = curve[0], curve[-1]
+    versions = version_at(run, first), version_at(run, last)
+    if versions[0] == versions[1]:
+        return _moved("Proxy", curve)
+    words = f"Proxy was {format_value(start, beside=end)} by v{versions[0]} of the ensemble"
+    return f"{words} and is {format_value(end, beside=start)} by v{versions[1]}, which are two scales"
 
 
 def _peak(curve: Curve) -> str:
@@ -80,16 +85,20 @@ def _peak(curve: Curve) -> str:
     return f" (peak {format_value(value)} at step {step:,})"
 
 
-def _parting(proxy: Curve, gold: Curve) -> str:
+def _parting(run: RunData, proxy: Curve, gold: Curve) -> str:
     """Say so when gold fell after its peak while the proxy went on rising: the mark of over-optimisation.
 
-    Gold is noisy, so a fall of less than a fifth of the range it covered in the run is not reported.
+    Gold is noisy, so a fall of less than a fifth of the range it covered in the run is not reported. Nor is a rise
+    from one version of the ensemble to another, which are two scales.
     """
     if len(proxy) < 2 or len(gold) < 3:
         return ""
     peak_step, peak = max(gold, key=lambda point: point[1])
     fall = peak - gold[-1][1]
-    rise = proxy[-1][1] - min(proxy, key=lambda point: abs(point[0] - peak_step))[1]
+    step, score = min(proxy, key=lambda point: abs(point[0] - peak_step))
+    rise = proxy[-1][1] - score
+    if version_at(run, step) != version_at(run, proxy[-1][0]):
+        return ""
     if fall < 0.2 * (peak - min(value for _, value in gold)) or fall <= 0 or rise <= 0:
         return ""
     return (
@@ -125,7 +134,12 @@ def _kl(run: RunData) -> str:
     if not budget:
         return f"{end}."
     over = kl[-1][1] > budget[-1][1]
-    return f"{end}{', over its' if over else ' of a'} budget of {format_setting(budget[-1][1])}."
+    return f"{end}{', over its' if over else ' of a'} budget of {_budget_words(budget[-1][1])}."
+
+
+def _budget_words(nats: float) -> str:
+    """A budget that somebody chose as they typed it, and one that was worked out with the digits of a measurement."""
+    return min(format_setting(nats), format_value(nats), key=len)
 
 
 # ---- key figures
@@ -133,45 +147,88 @@ def _kl(run: RunData) -> str:
 
 def tiles(run: RunData) -> list[Tile]:
     """The figures worth knowing before any chart; one that the run has not recorded is left out."""
+    policy = delivered(run)
     sentences = [
-        *_guard_tiles(summary(run)),
+        *_guard_tiles(summary(run), policy),
         _steps_tile(run),
-        _curve_tile("Proxy score", kept_curve(run, "objective/scores")),
+        _proxy_tile(run, policy),
         _curve_tile("Gold, " + gold_curve(run)[0], gold_curve(run)[1]),
         _kl_tile(run),
         _refresh_tile(run),
-        _accuracy_tile(run),
+        _members_tile(run),
+        _accuracy_tile(run, policy),
         _answers_tile(run),
         _time_tile(run),
     ]
     return [tile for tile in sentences if tile]
 
 
-def _guard_tiles(guard: Summary | None) -> list[Tile | None]:
+def members_left(run: RunData) -> tuple[str, str] | None:
+    """How many of the reward members are in use, and who was left out and why; None where nobody ever was."""
+    events = run.happened("member_degraded")
+    if not events:
+        return None
+    versions = run.known("ensemble/version")
+    in_use = int(versions[-1][1]) if versions else events[-1].fields["version"]
+    # The next version tries them all again, so that only those of the version in use are still out.
+    now = [event for event in events if event.fields["version"] == in_use] if versions else events
+    last, members = (now or events)[-1].fields, events[-1].fields["members"]
+    since = "" if now else f" of version {last['version']:,}"
+    note = f"member {last['member']} was left out{since}, since it {one_line(last['why'])}"
+    return f"{last['left'] if now else members:,} of {members:,}", note
+
+
+def _members_tile(run: RunData) -> Tile | None:
+    told = members_left(run)
+    return None if told is None else Tile("Reward members", *told)
+
+
+def _guard_tiles(guard: Summary | None, policy: Delivered) -> list[Tile | None]:
     if guard is None:
         return []
     left = guard.audit_labels_left
     return [
-        Tile(
-            "Verdict",
-            guard.verdict or "none",
-            counted(guard.rollbacks, "rollback") if guard.rollbacks else "no rollback",
-        ),
-        _people_tile("People against the reference", guard.reference),
-        _people_tile("Against the last good policy", guard.anchor),
+        Tile("Verdict", guard.verdict or "none", "; ".join(filter(None, (guard.too_few, _rollbacks(guard))))),
+        _delivered_tile(policy) if guard.rollbacks else None,
+        _rate_tile("Preferred to the reference", policy.preferred_to_reference),
+        _rate_tile("Preferred to the last good", policy.preferred_to_last_good),
         Tile(
             "Audit labels",
             f"{guard.audit_labels:,}",
-            f"of {guard.labels:,} labels in all" + ("" if left is None else f"; {left:,} left for audits"),
+            f"of {counted(guard.labels, 'label')} in all"
+            + ("" if left is None else f"; {left:,} left for audits")
+            + _unanswered(guard),
         ),
     ]
 
 
-def _people_tile(label: str, rate: Rate | None) -> Tile | None:
+def _delivered_tile(policy: Delivered) -> Tile:
+    value = "reference" if policy.is_reference else f"round {policy.round:,}"
+    return Tile("Delivers", value, f"{policy.policy}, step {policy.step:,}")
+
+
+def verdict(guard: Summary) -> str:
+    """The verdict on the last round, and what became of it."""
+    return f"{verdict_words(guard)}{' ' if guard.undone else '; '}{_rollbacks(guard)}"
+
+
+def verdict_words(guard: Summary) -> str:
+    """The verdict, and by what it is where hardly anybody has answered."""
+    return " ".join(filter(None, (guard.verdict or "none", guard.too_few)))
+
+
+def _rollbacks(guard: Summary) -> str:
+    """How often the run went back, and whether the policy that the verdict is on was undone by it."""
+    words = counted(guard.rollbacks, "rollback") if guard.rollbacks else "no rollback"
+    return f"on round {guard.round:,}, which was undone; {words}" if guard.undone else words
+
+
+def _rate_tile(label: str, rate: Rate | None) -> Tile | None:
     if rate is None:
         return None
     claimed = "" if rate.claimed is None else f"; ensemble claims {percent(rate.claimed)}"
-    return Tile(label, percent(rate.rate), f"{rate.interval} in {counted(rate.pairs, 'pair')}{claimed}")
+    note = f"{rate.share.interval} in {counted(rate.pairs, 'pair')}, by {rate.answered_by}{claimed}"
+    return Tile(label, percent(rate.rate), note)
 
 
 def _steps_tile(run: RunData) -> Tile | None:
@@ -199,31 +256,64 @@ def _curve_tile(label: str, curve: Curve) -> Tile | None:
     return Tile(label, format_value(end, beside=start), note)
 
 
+def _proxy_tile(run: RunData, policy: Delivered) -> Tile | None:
+    curve = kept_curve(run, "objective/scores")
+    tile = _curve_tile("Proxy score", curve)
+    if tile is None or policy.reward_version is None:
+        return tile
+    if policy.two_scales:
+        note = f"by v{policy.reward_version}; the reference's was {format_value(curve[0][1])} by "
+        return Tile(tile.label, tile.value, f"{note}v{policy.reference_version}, another scale")
+    return Tile(tile.label, tile.value, f"{tile.note}; by v{policy.reward_version}")
+
+
 def _kl_tile(run: RunData) -> Tile | None:
     kl, budget = kept_curve(run, "objective/kl"), kept_curve(run, "control/kl_target")
     if not kl:
         return None
-    note = f"nats of a budget of {format_setting(budget[-1][1])}" if budget else "nats"
+    note = f"nats of a budget of {_budget_words(budget[-1][1])}" if budget else "nats"
     return Tile("KL to reference", format_value(kl[-1][1]), note)
 
 
 def _refresh_tile(run: RunData) -> Tile | None:
     if (not run.metrics and not run.events) or _has_no_ensemble(run):
         return None
-    labels = run.known("ensemble/labels")
+    labels = kept_curve(run, "ensemble/labels") or run.known("ensemble/labels")[:1]
     note = f"ensemble learnt from {counted(int(labels[-1][1]), 'label')}" if labels else ""
     if refused := _refused(run):
         note = refused + (f"; {note}" if note else "")
     return Tile("Refreshes", str(len(run.refreshes)), note)
 
 
-def _accuracy_tile(run: RunData) -> Tile | None:
-    rows = [event.fields for event in run.events if not event.refused]
-    known = [fields for fields in rows if fields.get("holdout_accuracy") is not None]
-    if not known:
+def _accuracy_of(run: RunData, policy: Delivered) -> Fields | None:
+    """What the version that scored the delivered policy came to on held-out comparisons when it was trained.
+
+    After a rollback versions may be numbered again, so it is the newest of its number that the policy has met.
+    """
+    known = [row for row in run.events if not row.refused and row.fields.get("holdout_accuracy") is not None]
+    if policy.reward_version is not None:
+        known = [
+            row for row in known if row.fields["version"] == policy.reward_version and row.step < max(policy.step, 1)
+        ]
+    return known[-1].fields if known else None
+
+
+def accuracy(run: RunData, policy: Delivered) -> str:
+    """How right the reward ensemble is on held-out comparisons, in a sentence; empty where nobody knows."""
+    newest = _accuracy_of(run, policy)
+    if newest is None:
+        return ""
+    right = Share(newest["holdout_accuracy"], newest["held_out"]).of("held-out comparison")
+    return f"Version {newest['version']} of the reward ensemble was right on {right}."
+
+
+def _accuracy_tile(run: RunData, policy: Delivered) -> Tile | None:
+    newest = _accuracy_of(run, policy)
+    if newest is None:
         return None
-    note = f"on held-out comparisons, v{known[-1]['version']}"
-    return Tile("Reward-model accuracy", format_value(known[-1]["holdout_accuracy"], percent=True), note)
+    right = Share(newest["holdout_accuracy"], newest["held_out"])
+    note = f"v{newest['version']} on {right.of('held-out comparison')}"
+    return Tile("Reward-model accuracy", percent(right.value), note)
 
 
 def _answers_tile(run: RunData) -> Tile | None:
@@ -231,8 +321,11 @@ def _answers_tile(run: RunData) -> Tile | None:
     if not length:
         return None
     note = f"tokens, from {format_value(length[0][1])}"
-    if unfinished:
-        note += f"; {format_value(unfinished[-1][1], percent=True)} unfinished"
+    if unfinished and 0 <= unfinished[-1][1] <= 1:  # a log may hold anything
+        step, share = unfinished[-1]
+        answers = answers_of(run, step)
+        of = percent(share) if answers is None else Share(share, answers).of("answer")
+        note += f"; {of} unfinished"
     return Tile("Answer length", format_value(length[-1][1]), note)
 
 
@@ -258,30 +351,43 @@ def duration(seconds: float) -> str:
 # ---- for a terminal
 
 
-def result_figures(data: RunData) -> dict[str, dict[str, float]]:
-    """Start and end of each figure, of the policy that the run has kept."""
-    figures: dict[str, dict[str, float]] = {}
-    for label, metric in FIGURES:
-        # Where all was undone, what was undone is still better than nothing to see.
-        if known := kept_curve(data, metric) or data.known(metric):
-            figures[label] = {"start": known[0][1], "end": known[-1][1]}
-    if heldout := kept_gold(data, "heldout"):
-        figures["gold on held-out prompts"] = {"start": heldout[0][1], "end": heldout[-1][1]}
-    return figures
+def result_lines(policy: Delivered) -> list[tuple[str, str]]:
+    """Which policy the run delivers and what its figures are of, a line each; after the table of figures."""
+    lines = [("delivers", policy.policy)]
+    if policy.figures:
+        lines.append(("measured", policy.measured_words))
+    if policy.reward_version is not None:
+        start = f"; at the start v{policy.reference_version}, another scale" if policy.two_scales else ""
+        lines.append(("proxy by", f"v{policy.reward_version} of the ensemble{start}"))
+    return lines
 
 
-def guard_lines(guard: Summary | None) -> list[tuple[str, str]]:
+def guard_lines(guard: Summary | None, policy: Delivered) -> list[tuple[str, str]]:
     """The guard's part of the result, a line each."""
     if guard is None:
         return []
-    back = counted(guard.rollbacks, "rollback") if guard.rollbacks else "no rollback"
-    lines = [("verdict", f"{guard.verdict or 'none'}; {back}")]
-    for label, rate in (("people vs reference", guard.reference), ("people vs last good", guard.anchor)):
+    lines = [("verdict", verdict(guard))]
+    for label, rate in (
+        ("preferred to reference", policy.preferred_to_reference),
+        ("preferred to last good", policy.preferred_to_last_good),
+    ):
         if rate is not None:
             claimed = "" if rate.claimed is None else f"; the ensemble claims {percent(rate.claimed)}"
-            words = f"{percent(rate.rate)} ({rate.interval}, {counted(rate.pairs, 'pair')}){claimed}"
-            lines.append((label, words))
+            lines.append((label, f"{rate.share.of('pair')} by {rate.answered_by}{claimed}"))
+    if policy.audited_in is None:
+        lines.append(("preferred to reference", _never_audited(policy)))
     left = "" if guard.audit_labels_left is None else f"; {guard.audit_labels_left:,} left for audits"
     again = f" and {guard.repeats:,} asked again" if guard.repeats else ""
-    lines.append(("labels spent", f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}"))
+    spent = f"{guard.labels:,}, of which {guard.audit_labels:,} in audits{again}{left}{_unanswered(guard)}"
+    lines.append(("labels spent", spent))
     return lines
+
+
+def _unanswered(guard: Summary) -> str:
+    return f"; {counted(guard.unanswered, 'comparison')} left unanswered" if guard.unanswered else ""
+
+
+def _never_audited(policy: Delivered) -> str:
+    if policy.unanswered:
+        return none_answered(policy.unanswered)
+    return "not asked: it is the reference" if policy.is_reference else "nobody was asked about this policy"

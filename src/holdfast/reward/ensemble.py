@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -33,6 +33,16 @@ from holdfast.models.weights import base_fingerprint
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
+from holdfast.reward.degraded import (
+    FEWEST,
+    SAME_SCORE,
+    MemberLeftOut,
+    MembersFailed,
+    reason_of,
+    still_members,
+    too_few,
+    warn,
+)
 
 Tokens = Sequence[Sequence[int]]
 # What a planted flaw is worth to each answer, by prompts and responses.
@@ -55,7 +65,8 @@ class Ensemble:
     """Members with their standardisation; `labels` and `watermark` say what the version was trained on.
 
     `bonus` is a flaw planted in the reward, one number for each answer in units of raw score; `bonus_scale` times it
-    is added to every raw score. `round` is the round in which the version was made.
+    is added to every raw score. `round` is the round in which the version was made. `degraded` says of members that are
+    left out why they are; wherever there is a K it counts the others.
     """
 
     members: list[RewardModel]
@@ -69,6 +80,23 @@ class Ensemble:
     round: int = 0
     bonus: Bonus | None = None
     bonus_scale: float = 0.0
+    degraded: dict[int, str] = field(default_factory=dict)
+    tell: Callable[[MemberLeftOut], None] = warn
+    patience_seconds: float = 1800.0
+
+    @property
+    def sound(self) -> list[int]:
+        """The members that are asked: those that are not degraded."""
+        return [k for k in range(len(self.members)) if k not in self.degraded]
+
+    def degrade(self, member: int, why: str) -> None:
+        """Leave a member out from here on, and say so; `why` goes on after "the member"."""
+        self.degraded[member] = why
+        self.tell(MemberLeftOut(member, why, self.version, len(self.sound), len(self.members)))
+
+    def can_spare(self, members: int) -> bool:
+        """Whether enough are left without so many more."""
+        return len(self.sound) - members >= min(FEWEST, len(self.members))
 
     def raw_scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
         """scores_KB of the members before standardising; differences are Bradley-Terry log-odds."""
@@ -81,22 +109,33 @@ class Ensemble:
 
     def features(self, prompts: Tokens, responses: Tokens) -> Tensor:
         """features_BD: the hidden states that the first member's head reads."""
-        _, features_BD = self._score(prompts, responses, models=self.members[:1], with_features=True)
+        _, features_BD = self._score(prompts, responses, lambda: self.sound[:1], with_features=True)
         return features_BD
 
     def judge(self, prompts: Tokens, responses: Tokens) -> Judgement:
         """Scores and features from one pass of each member."""
         raw_KB, features_BD = self._score(prompts, responses, with_features=True)
+        if still := still_members(raw_KB, self.units()[1], prompts, responses):
+            for member in [self.sound[place] for place in still]:
+                self.degrade(member, SAME_SCORE)
+            return self.judge(prompts, responses)
         return Judgement(self._standardised(self._with_bonus(raw_KB, prompts, responses)), features_BD)
 
     def opinions(self, prompts: Tokens, responses: Tokens, asked: Sequence[int]) -> Tensor:
-        """raw_B: the raw score of each answer by the one member who is asked about it."""
+        """raw_B: the raw score of each answer by the one member who is asked about it.
+
+        In the place of one that is left out it is the mean of the others.
+        """
         raw_B = torch.zeros(len(prompts))
+
+        def instead_of(k: int) -> list[int]:
+            return self.sound if k in self.degraded else [k]
+
         for k in sorted(set(asked)):
             rows = [i for i, member in enumerate(asked) if member == k]
             theirs = [prompts[i] for i in rows], [responses[i] for i in rows]
-            scores_1B, _ = self._score(*theirs, models=[self.members[k]])
-            raw_B[rows] = self._with_bonus(scores_1B, *theirs)[0]
+            scores_KB, _ = self._score(*theirs, partial(instead_of, k))
+            raw_B[rows] = self._with_bonus(scores_KB, *theirs).mean(0)
         return raw_B
 
     def claims(self, pairs: Sequence[Pair]) -> Tensor:
@@ -129,27 +168,56 @@ class Ensemble:
     def standardise(self, prompts: Tokens, responses: Tokens) -> None:
         """Set every member's zero and unit on these (the reference's) answers, so that beta keeps its meaning.
 
-        A planted flaw is left out: its onset must not change the units.
+        A planted flaw is left out: its onset must not change the units. All members are asked, since what they were
+        left out for was another version's.
         """
+        self.degraded.clear()
         raw_KB, _ = self._score(prompts, responses)
         if not bool(torch.isfinite(raw_KB).all()):
             raise HoldfastError("A reward model gave scores that are not numbers; lower reward.lr or refresh.lr.")
-        sds = raw_KB.std(1, unbiased=False)
-        if bool((sds < 1e-6).any()):
-            raise HoldfastError(
-                f"Reward member {int(sds.argmin())} gives every answer the same score; "
-                "it needs more labels, more epochs or a larger reward.lr."
-            )
-        self.means, self.sds = tuple(raw_KB.mean(1).tolist()), tuple(sds.tolist())
+        asked, sds_K = self.sound, raw_KB.std(1, unbiased=False)
+        for member, sd in zip(asked, sds_K.tolist(), strict=True):
+            if sd < 1e-6:
+                self.degrade(member, SAME_SCORE)
+        self._require_enough()
+        # Of one that is left out nobody asks for its unit.
+        units = dict(zip(asked, zip(raw_KB.mean(1).tolist(), sds_K.tolist(), strict=True), strict=True))
+        kept = [units[k] if k in self.sound else (0.0, 1.0) for k in range(len(self.members))]
+        self.means, self.sds = tuple(mean for mean, _ in kept), tuple(sd for _, sd in kept)
+
+    def units(self) -> tuple[Tensor, Tensor]:
+        """means_K and sds_K of the reference's raw scores, by which scores are standardised."""
+        sound = self.sound
+        return torch.tensor([self.means[k] for k in sound]), torch.tensor([self.sds[k] for k in sound])
+
+    def _require_enough(self) -> None:
+        if not self.can_spare(0):
+            raise too_few(self.degraded, len(self.members))
 
     def _score(
-        self, prompts: Tokens, responses: Tokens, models: list[RewardModel] | None = None, with_features: bool = False
+        self,
+        prompts: Tokens,
+        responses: Tokens,
+        asked: Callable[[], list[int]] | None = None,
+        with_features: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """What the models (all members) say of each answer, and what the first one's head reads, if asked for."""
-        models = self.members if models is None else models
+        """What members (all that are sound) say of each answer, and what the first one's head reads, if asked for.
+
+        One that gives no scores is left out, and the others are asked again. What none can do is no member's fault.
+        """
         needed = {"prompts": list(prompts), "responses": list(responses), "with_features": with_features}
-        with PROCESSES.joint("score", models, **needed):
-            return self.score_with(models, prompts, responses, with_features)
+        while True:
+            self._require_enough()
+            which = self.sound if asked is None else asked()
+            models = [self.members[k] for k in which]
+            try:
+                with PROCESSES.joint("score", models, **needed):
+                    return self.score_with(models, prompts, responses, with_features)
+            except MembersFailed as failed:
+                if len(failed.reasons) == len(self.sound) and not isinstance(failed.error, TimeoutError):
+                    raise (failed.error or failed) from None
+                for place, why in failed.reasons.items():
+                    self.degrade(which[place], why)
 
     @torch.no_grad()
     def score_with(
@@ -161,6 +229,9 @@ class Ensemble:
         batches = micro_batches(prompts, responses, range(len(prompts)), self.pad_id, self.max_tokens, device, pieces)
         scores_KB = torch.zeros(len(models), len(prompts))
         features_BD = torch.zeros(len(prompts), models[0].width if with_features else 0)
+        failed_K = torch.zeros(len(models))
+        reasons: dict[int, str] = {}
+        errors: list[Exception] = []
 
         def score(k: int, batch: MicroBatch) -> None:
             hidden_BD = models[k].hidden(batch)
@@ -168,15 +239,27 @@ class Ensemble:
             if with_features and k == 0:
                 features_BD[batch.rows] = hidden_BD.float().cpu()
 
+        def attempt(work: Sequence[tuple[int, MicroBatch]]) -> None:
+            mine = PROCESSES.part(work)
+            outcomes = CORES.attempt([partial(score, *piece) for piece in mine], self.patience_seconds)
+            for (k, _), error in zip(mine, outcomes, strict=True):
+                if error is not None:
+                    failed_K[k] = 1.0
+                    reasons.setdefault(k, reason_of(error, self.patience_seconds))
+                    errors.append(error)
+
         # One packing serves all members; a core that is free takes the next member or the next rows.
-        work = [[partial(score, k, batch) for batch in batches] for k in range(len(models))]
+        work = [[(k, batch) for batch in batches] for k in range(len(models))]
         if is_sharded(models[0]):
             for model, its in zip(models, work, strict=True):
                 with whole(model):  # one after the other: there may be no room for all
-                    CORES.share(PROCESSES.part(its))
+                    attempt(its)
         else:
-            CORES.share(PROCESSES.part(list(chain.from_iterable(work))))
-        PROCESSES.add(scores_KB, features_BD)
+            attempt(list(chain.from_iterable(work)))
+        PROCESSES.add(scores_KB, features_BD, failed_K)
+        if failed := failed_K.nonzero()[:, 0].tolist():
+            elsewhere = "failed in another process"
+            raise MembersFailed({k: reasons.get(k, elsewhere) for k in failed}, errors[0] if errors else None)
         return scores_KB, features_BD
 
     def _with_bonus(self, scores_KB: Tensor, prompts: Tokens, responses: Tokens) -> Tensor:
@@ -184,13 +267,17 @@ class Ensemble:
         return scores_KB if added_B is None else scores_KB + added_B.to(scores_KB)
 
     def _standardised(self, raw_KB: Tensor) -> Tensor:
-        return (raw_KB - torch.tensor(self.means)[:, None]) / torch.tensor(self.sds)[:, None]
+        means_K, sds_K = self.units()
+        return (raw_KB - means_K[:, None]) / sds_K[:, None]
 
 
 def score_differences(score: Callable[[Tokens, Tokens], Tensor], pairs: Sequence[Pair]) -> Tensor:
     """The scores of the first sides less those of the second."""
     prompts = [p.prompt for p in pairs]
-    return score(prompts, [p.a for p in pairs]) - score(prompts, [p.b for p in pairs])
+    first, second = score(prompts, [p.a for p in pairs]), score(prompts, [p.b for p in pairs])
+    if first.shape != second.shape:  # a member was left out in between
+        return score_differences(score, pairs)
+    return first - second
 
 
 class VersionStore:
@@ -214,6 +301,7 @@ class VersionStore:
             "refused": refused,
             "means": list(ensemble.means),
             "sds": list(ensemble.sds),
+            "degraded": {str(k): why for k, why in ensemble.degraded.items()},
         }
         trunk = json.loads(ensemble.members[0].trunk.config.to_json_string(use_diff=False))
         self._store.save(version_name(ensemble.version), Snapshot(tensors, {"ensemble": document, "trunk": trunk}))
@@ -266,12 +354,10 @@ class VersionStore:
     def _committed(self) -> tuple[int, int]:
         """The version in use at a run's newest checkpoint, and the next round that may refresh it; 0 without one."""
         # A run has its versions in rewards/, and beside them its checkpoints.
-        checkpoints = self._store.directory.with_name("checkpoints")
-        names = CheckpointStore(checkpoints).names() if checkpoints.is_dir() else []
-        path = checkpoints / names[-1] / f"{DOCUMENT}.json" if names else None
-        if self._store.directory.name != "rewards" or path is None or not path.is_file():
+        checkpoints = CheckpointStore(self._store.directory.with_name("checkpoints"))
+        document = checkpoints.newest_document(DOCUMENT) if self._store.directory.name == "rewards" else None
+        if document is None:
             return 0, 0
-        document: Any = read_json(path)
         at = document["position"]
         # A round refreshes before its first step; what it has made is known to a checkpoint within it.
         return int(document["ensemble"]["version"]), int(at["round"]) + bool(at["step_in_round"])
@@ -319,6 +405,7 @@ class VersionStore:
         ensemble.watermark = int(document["watermark"])
         ensemble.round = int(document["round"])
         ensemble.means, ensemble.sds = tuple(document["means"]), tuple(document["sds"])
+        ensemble.degraded = {int(k): str(why) for k, why in document["degraded"].items()}
 
     def document(self, number: int) -> dict[str, Any]:
         """What is written down about a version; its weights are not read."""

@@ -53,6 +53,7 @@ from holdfast.reward.evidence import (
 from holdfast.reward.labelcheck import FEWEST_FRESH, NONE, check_labels
 from holdfast.reward.repeats import Repeats
 from holdfast.statistics import normal_quantile
+from holdfast.text import counted
 
 # Accuracy that may be lost on held-out labels of an earlier policy generation. Less cannot be told from chance on the
 # few hundred labels that there are.
@@ -116,8 +117,10 @@ def decision_on(opinions: Sequence[Stance], repeats: Repeats = NONE) -> Decision
     # Agreement is weighed against the gain on the newest labels; it refuses nothing by itself.
     failed = [check for check in checks if not check.passed and check is not labels[0]]
     if not failed:
-        loss = round(accuracy_change(fresh).loss, 3) if fresh else 0.0  # rounded first: next to nothing is no "-0.0%"
-        gain = f"{0.0 - loss:+.1%} accuracy on the newest labels" if fresh else "no newest labels"
+        change = accuracy_change(fresh)
+        loss = round(change.loss, 3)  # rounded first: next to nothing is no "-0.0%"
+        newest = counted(change.pairs, "newest label")
+        gain = f"{0.0 - loss:+.1%} accuracy on the {newest}" if fresh else "no newest labels"
         return Decision(True, f"passed every check ({gain})", tuple(checks))
     return Decision(False, "; ".join(check.words for check in failed), tuple(checks))
 
@@ -148,7 +151,7 @@ def _no_loss(name: str, change: AccuracyChange, where: str, level: float) -> Che
     """Passed unless shown worse, and also then if shown to be within the tolerance."""
     most = change.loss + normal_quantile(LEVEL) * change.error
     passed = change.worse >= level or most <= TOLERANCE
-    words = f"{-change.loss:+.1%} accuracy on {where} ({change.pairs} labels)"
+    words = f"{-change.loss:+.1%} accuracy on {where} ({counted(change.pairs, 'label')})"
     return Check(name, passed, change.loss, TOLERANCE, words)
 
 

@@ -34,6 +34,7 @@ from torch import Tensor
 from holdfast.reward.evidence import Check, Stance, logistic
 from holdfast.reward.repeats import Repeats
 from holdfast.statistics import binomial_tail, normal_quantile
+from holdfast.text import counted
 
 # Fewer labels than these on one side, and nothing is compared.
 FEWEST_FRESH = 20
@@ -82,7 +83,8 @@ def agreement(fresh: Sequence[Stance], earlier: Sequence[Stance], level: float, 
         f"were flipped (give or take {error:.0%})"
     )
     if repeats.asked:
-        words += f"; {repeats.same:g} of {repeats.asked} comparisons that were asked again were answered as before"
+        again = counted(repeats.asked, "comparison that was", "comparisons that were")
+        words += f"; of {again} asked again {repeats.same:g} came out as before"
     return Check(name, z <= limit, z, limit, words)
 
 
@@ -120,7 +122,7 @@ def position(fresh: Sequence[Stance]) -> Check:
     count = max(1, first + second)
     p = binomial_tail(max(first, second), count, 0.5 + SIDE)
     share = first / count
-    words = f"the side shown first was chosen {first} times out of {count}"
+    words = f"the side shown first was chosen {counted(first, 'time')} out of {count}"
     return Check("labels/position", p >= RARE, share, 0.5 + SIDE, words)
 
 

@@ -27,6 +27,7 @@ from holdfast.reward.label_index import Answered
 from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, repeat_of, surest
 from holdfast.reward.replay import draw_replay, even_shares, holdout_place
 from holdfast.reward.training import Fit, FitSettings, ensemble_accuracy, fit_ensemble, unseen_by
+from holdfast.statistics import Share
 from holdfast.track.progress import Progress, Silent
 
 # Held-out comparisons that are scored for one accuracy: its standard error is below 0.8 points, and no version takes
@@ -55,6 +56,7 @@ class RefreshOutcome:
     loss: float
     train_accuracy: float
     holdout_accuracy: float | None
+    held_out: int
     accepted: bool = True
     in_use: int = 0
     decision: Decision = field(default_factory=lambda: Decision(True, "the gate was not asked"))
@@ -130,12 +132,14 @@ class Refresher:
     def state(self) -> dict[str, Any]:
         """The version in use and when it was made; its weights are among the versions."""
         made = {"last_round": self.last_round, "last_step": self.last_step, "settled": self.settled}
-        return {"version": self.ensemble.version, **made}
+        degraded = {str(k): why for k, why in self.ensemble.degraded.items()}
+        return {"version": self.ensemble.version, **made, "degraded": degraded}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.versions.load_into(self.ensemble, int(state["version"]))
         self.last_round, self.last_step = int(state["last_round"]), int(state["last_step"])
         self.settled = bool(state["settled"])
+        self.ensemble.degraded = {int(k): str(why) for k, why in state["degraded"].items()}
 
     def first_version(self, streams: Streams) -> RefreshOutcome:
         """Version 1, from every label there is."""
@@ -156,7 +160,7 @@ class Refresher:
         material = self.material(round, streams)
         if material is None:
             return None
-        in_use, watermark = self.ensemble.version, self.ensemble.watermark
+        in_use, watermark, degraded = self.ensemble.version, self.ensemble.watermark, dict(self.ensemble.degraded)
         questions = self._questions(material) if self.gate.use else []
         old = log_odds(self.ensemble, questions)
         settings = FitSettings(EPOCHS, self.config.lr, self.config.warmup_steps)
@@ -171,6 +175,7 @@ class Refresher:
         else:
             self.versions.load_into(self.ensemble, in_use)
             self.ensemble.watermark = watermark  # the saved one of a given ensemble speaks of another store
+            self.ensemble.degraded = degraded
         return replace(outcome, in_use=self.ensemble.version, before=was, after=now)
 
     def return_to(self, version: int, ledger: KLLedger) -> None:
@@ -251,7 +256,7 @@ class Refresher:
         # People may have changed their minds about the first one since; a tie says nothing.
         return [as_before(first, again) for first, again in both if first != 0.5]
 
-    def holdout_accuracy(self) -> float | None:
+    def holdout_accuracy(self) -> Share | None:
         """How often the present version agrees with held-out labels; None where there are none."""
         self.answered.update()
         return ensemble_accuracy(self.ensemble, self._held_out(None))
@@ -300,12 +305,14 @@ class Refresher:
         return fit
 
     def _outcome(self, material: Material, fit: Fit) -> RefreshOutcome:
+        right = ensemble_accuracy(self.ensemble, material.held_out)
         return RefreshOutcome(
             version=self.ensemble.version,
             labels=self.ensemble.labels,
             trained_on=len(material.pairs),
             loss=fit.loss,
             train_accuracy=fit.accuracy,
-            holdout_accuracy=ensemble_accuracy(self.ensemble, material.held_out),
+            holdout_accuracy=None if right is None else right.value,
+            held_out=0 if right is None else right.count,
             in_use=self.ensemble.version,
         )

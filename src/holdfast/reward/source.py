@@ -27,9 +27,11 @@ class Scored:
     features_BD: Tensor
     version: int
     labels: int
+    degraded: int = 0
 
     def metrics(self) -> dict[str, float]:
         return {
+            **({"ensemble/degraded": float(self.degraded)} if self.degraded else {}),
             "objective/scores": float(self.scores_B.mean()),
             "ensemble/spread": float(spread(self.members_KB).mean()),
             "ensemble/version": float(self.version),
@@ -63,9 +65,8 @@ class RewardSource:
             rewards_B = bounded(scores_B, self._aggregate(self.score(answers)))
         unfinished_B = 1.0 - torch.tensor(rollout.finished, dtype=torch.float32)
         penalty_B = self.config.unfinished_penalty * unfinished_B
-        return Scored(
-            members_KB, scores_B, rewards_B - penalty_B, features_BD, self.ensemble.version, self.ensemble.labels
-        )
+        made = self.ensemble.version, self.ensemble.labels, len(self.ensemble.degraded)
+        return Scored(members_KB, scores_B, rewards_B - penalty_B, features_BD, *made)
 
     def _aggregate(self, members_KB: Tensor) -> Tensor:
         return aggregate(members_KB, self.config.aggregation)

@@ -56,6 +56,7 @@ def build_ensemble(config: Config, lm: Any, codec: Codec, bonus: Bonus | None = 
         codec.pad_id,
         config.policy.micro_batch_tokens,
         bonus=bonus,
+        patience_seconds=60.0 * config.processes.timeout_minutes,
     )
 
 
@@ -106,7 +107,7 @@ class RewardEnsemble:
         lm, codec = load_causal_lm(Path(model_dir))
         config = replace(Config(), reward=RewardConfig(members=members, epochs=epochs, lr=lr))
         config = replace(config, run=replace(config.run, seed=seed))
-        labelled = _labelled(pairs, codec, context_of(lm))
+        labelled = _labelled(pairs, codec, context_of(lm.config))
         ensemble = build_ensemble(config, lm, codec)
         settings = FitSettings(epochs, lr, config.reward.warmup_steps)
         rng = generator(seed, "reward initial")
@@ -154,7 +155,7 @@ class RewardEnsemble:
 
     def claims(self, prompts: Sequence[Prompt], answers: Sequence[str], others: Sequence[str]) -> list[float]:
         """The probability that people prefer the answer to the other one, for each prompt."""
-        pairs = _labelled(list(zip(prompts, answers, others, strict=True)), self.codec, context_of(self.lm))
+        pairs = _labelled(list(zip(prompts, answers, others, strict=True)), self.codec, context_of(self.lm.config))
         return list(self.ensemble.claims(pairs).tolist())
 
     def member_scores(self, prompts: Sequence[Prompt], answers: Sequence[str]) -> Tensor:
@@ -163,7 +164,7 @@ class RewardEnsemble:
             raise HoldfastError("Give a list of prompts and a list of as many answers, one to each.")
         if not prompts:
             return torch.zeros(len(self.ensemble.members), 0)
-        context = context_of(self.lm)
+        context = context_of(self.lm.config)
         rows = [
             _encoded(self.codec, p, (a,), context, f"answer {i}")
             for i, (p, a) in enumerate(zip(prompts, answers, strict=True))

@@ -26,6 +26,7 @@ from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.replay import FOLDS, fold_of
+from holdfast.statistics import Share
 from holdfast.track.progress import Progress
 
 
@@ -214,11 +215,11 @@ def _accumulate(
     return loss, accuracy
 
 
-def ensemble_accuracy(ensemble: Ensemble, pairs: Sequence[Pair]) -> float | None:
-    """How often the members' mean prefers what people preferred; None without a clear-cut pair."""
+def ensemble_accuracy(ensemble: Ensemble, pairs: Sequence[Pair]) -> Share | None:
+    """How often the members' mean prefers what the label prefers; None without a clear-cut pair."""
     clear = [p for p in pairs if p.share_a != 0.5]
     if not clear:
         return None
     margins_P = ensemble.margins(clear).mean(0)
     sign_P = torch.tensor([1.0 if p.share_a > 0.5 else -1.0 for p in clear])
-    return float(pair_accuracy(margins_P * sign_P, torch.zeros_like(margins_P)))
+    return Share(float(pair_accuracy(margins_P * sign_P, torch.zeros_like(margins_P))), len(clear))

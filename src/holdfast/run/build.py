@@ -8,14 +8,14 @@ finished is found on disk again, so a run cut short in preparation goes on from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.checkpoint.transaction import Part
 from holdfast.config import Config
 from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
@@ -41,6 +41,7 @@ from holdfast.reward.refresher import Refresher
 from holdfast.reward.source import RewardSource
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.answers import Answers, sampling_of
+from holdfast.run.demand import RoundsDone, label_budget
 from holdfast.run.directory import RunDirectory
 from holdfast.run.host import LoopHost, Orders
 from holdfast.run.inputs import Ingredients, check_server
@@ -54,10 +55,14 @@ from holdfast.run.owner import Owner
 from holdfast.run.probes import data_prober
 from holdfast.run.reference import prepare_reference
 from holdfast.run.rollback import RunState
+from holdfast.run.seal import SETTINGS, change_words, changed_settings
 from holdfast.run.showcase import Showcase
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import open_sinks
-from holdfast.track.tracker import Tracker
+from holdfast.track.tracker import METRICS_FILE, PROBES_FILE, SAMPLES_FILE, Tracker
+
+# Sections of stages that are no part of a run: those of a pipeline alone.
+OTHER_STAGES = frozenset({"bestofn", "pipeline"})
 
 
 @dataclass(frozen=True)
@@ -80,20 +85,28 @@ def assemble(
     observers: Sequence[Observer] = (),
     stop_requested: Callable[[], bool] = lambda: False,
     ensemble_from: Path | None = None,
+    agreed: Config | None = None,
     answers: bool = True,
 ) -> Iterator[OnlineLoop]:
     """Prepare what is missing (reference, first ensemble) and build the loop, resumed from the newest checkpoint.
 
-    Whoever resumes a run that had stopped to ask has answered, unless nobody does (`answers`).
+    `agreed` are settings to become the run's own, where they are not. Whoever resumes a run that had stopped to ask has
+    answered, unless nobody does (`answers`).
     """
     config, task = ingredients.config, ingredients.task
-    sinks = open_sinks(config.track.sinks, run.path, run.name)
-    with closing(Tracker(run.path, sinks)) as tracker, PreferenceStore.open(run.database_url(config)) as store:
-        checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
-        resuming = not checkpoints.is_empty()
-        if not resuming:
-            start_afresh(tracker, observers, keep_probes=run.reference.is_dir())
+    resuming = not CheckpointStore(run.checkpoints).is_empty()
+    with ExitStack() as open_files:
+        store = open_files.enter_context(run.open_store(config))
+        sinks = open_sinks(config.track.sinks, run.path, run.name)
+        tracker = open_files.enter_context(closing(Tracker(run.path, sinks)))
+        audience = open_files.enter_context(closing(Audience(observers)))
+        if resuming:
+            store.database.check_pages()
+        else:
+            adopt(run, agreed, progress)
+            start_afresh(tracker, audience, keep_probes=run.reference.is_dir())
         reference_lm = prepare_reference(ingredients, run, tracker, progress)
+        checkpoints = CheckpointStore(run.checkpoints, config.checkpoint.keep, run.seal())
         with PROCESSES.joint("build", weights=reference_lm.state_dict()):
             models = build_models(ingredients, reference_lm)
         journal = Journal(Position(), tracker, progress)
@@ -104,14 +117,52 @@ def assemble(
             first_ensemble(ingredients, parts, ensemble_from)
         stage = "ppo" if config.run.optimiser == "ppo" else "online dpo"
         prober = data_prober(ingredients, run, tracker, stage, models.policy.context, store)
-        loop = build_loop(ingredients, run, parts, checkpoints, Audience(observers), prober, stop_requested)
+        loop = build_loop(ingredients, run, parts, checkpoints, audience, prober, stop_requested)
         if resuming:
             loaded = checkpoints.load_newest(loop.state.check)
             loop.resume(loaded, answers)
             for sentence in loaded.skipped:
                 journal.event("checkpoint_skipped", reason=sentence)
             journal.event("resumed", checkpoint=loaded.name)
+            ended, unused = journal.position.of_plan > config.run.rounds, OTHER_STAGES
+            if config.run.optimiser == "ppo":
+                unused |= {"dpo"}
+            if go_on_with(run, agreed, checkpoints, loaded, progress, journal.event, unused, ended):
+                loop.replan()
         yield loop
+
+
+def adopt(run: RunDirectory, agreed: Config | None, progress: Progress) -> None:
+    """Make settings the run's own, and say which of its files were lost and are written again."""
+    for name in [] if agreed is None else run.adopt(agreed):
+        progress.say(f"note: {name} was missing, and has been written again as the run has it")
+
+
+def go_on_with(
+    run: RunDirectory,
+    agreed: Config | None,
+    checkpoints: CheckpointStore,
+    loaded: Loaded,
+    progress: Progress,
+    event: Callable[..., None],
+    unused: Collection[str] = OTHER_STAGES,
+    ended: bool = False,
+) -> bool:
+    """Take the settings for a run that has been put back as its checkpoint left it, and write down what is new in them.
+
+    Only now: settings that the checkpoint does not fit were refused on the way, and the run still has its own.
+    Sections that are `unused` are told in one line; of a run that has `ended`, the rest are for rounds to come.
+    """
+    adopt(run, agreed, progress)
+    checkpoints.owner = run.seal()
+    changes = changed_settings(loaded.owner[SETTINGS], checkpoints.owner[SETTINGS])
+    idle = [change for change in changes if change.name.partition(".")[0] in unused]
+    for change in changes:
+        if change not in idle:
+            event("setting_changed", **asdict(change), **({"ended": True} if ended else {}))
+    if idle:
+        event("settings_unused", words=change_words(idle))
+    return bool(changes)
 
 
 def connect_people(
@@ -135,13 +186,13 @@ def connect_people(
     return look
 
 
-def start_afresh(tracker: Tracker, observers: Sequence[Observer], keep_probes: bool) -> None:
+def start_afresh(tracker: Tracker, audience: Audience, keep_probes: bool) -> None:
     """Nothing was committed yet: rows of an earlier, cut attempt at preparation go, its events stay.
 
     Probes of a fine-tuning that has ended stay too, since it will not be done again.
     """
-    tracker.restore({**tracker.state(), "metrics": 0, "samples": 0, **({} if keep_probes else {"probes": 0})})
-    Audience(observers).rewind(-1)
+    tracker.forget(METRICS_FILE, SAMPLES_FILE, *(() if keep_probes else (PROBES_FILE,)))
+    audience.restore({})
 
 
 def first_ensemble(ingredients: Ingredients, parts: Parts, ready: Path | None) -> None:
@@ -164,14 +215,16 @@ def first_ensemble(ingredients: Ingredients, parts: Parts, ready: Path | None) -
         outcome = refresher.first_version(parts.streams)
         journal.tracker.event(
             0, 0, "ensemble_trained", version=outcome.version, labels=outcome.labels, loss=outcome.loss,
-            train_accuracy=outcome.train_accuracy, holdout_accuracy=outcome.holdout_accuracy,
+            trained_on=outcome.trained_on, train_accuracy=outcome.train_accuracy,
+            holdout_accuracy=outcome.holdout_accuracy, held_out=outcome.held_out,
         )  # fmt: skip
     # Some of the first comparisons are asked again: what honest people answer, for the gate to compare with.
     if ingredients.config.preferences.per_round and collector.labeller is not None:
         repeats = refresher.to_repeat(0, parts.streams.seed)
         if repeats:
-            collector.ask(repeats)
-            journal.tracker.event(0, 0, "labels_repeated", repeats=len(repeats))
+            why = "of the first comparisons again, to check labels (gate.repeats)"
+            again = collector.ask(repeats, "before round 1", why)
+            journal.tracker.event(0, 0, "labels_repeated", repeats=again)
 
 
 def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSampler | None:
@@ -208,9 +261,10 @@ def build_parts(
     seed = config.run.seed
     served = served_sampler(config, run, codec)
     answers = Answers(models.policy, codec, sampling_of(config), journal.position, served)
+    models.ensemble.tell = lambda left_out: journal.event("member_degraded", **asdict(left_out))
     collector = Collector(
         run.key, codec, prompts, store, ingredients.task.labeller, models.ensemble, config.preferences, seed,
-        after_people,
+        after_people, budget=label_budget(config), event=journal.event,
     )  # fmt: skip
     rows = Cursor(len(prompts), seed, "standardise").take(config.reward.standardise_samples)
     asked = [codec.encode_prompt(prompts[i]) for i in rows]
@@ -288,6 +342,7 @@ def build_loop(
     owner = Owner(requests, learner, parts.collector, state, showcase, host)
     # Files come last: nothing is cut from them before everything else has been put back.
     state.add("owner", owner)
+    state.add("audience", audience)
     state.add("files", journal.tracker)
     return OnlineLoop(
         config=config,
@@ -313,13 +368,17 @@ def build_loop(
 
 @dataclass(frozen=True)
 class RunKind:
-    """What kind of work a run directory holds. `name` is what its manifest says; the online loop has no such word."""
+    """What kind of work a run directory holds. `name` is what its manifest says; the online loop has no such word.
+
+    `more` says what to do with one that has finished.
+    """
 
     name: str
     assemble: Callable[..., AbstractContextManager[Any]]
     check: Callable[[Ingredients], None] = check_server
-    notes: Callable[[Ingredients], list[str]] = notes
+    notes: Callable[[Ingredients, bool, RoundsDone], list[str]] = notes  # an ensemble may be given
     needs_ensemble: bool = True
+    more: str = "`holdfast export {run} DIRECTORY` takes its policy."
 
 
-ONLINE: RunKind = RunKind("", assemble)
+ONLINE: RunKind = RunKind("", assemble, more="`holdfast resume {run} --rounds N` goes on to N rounds in all.")

@@ -2,92 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.checkpoint.snapshot import Snapshot
-from holdfast.checkpoint.transaction import state_of
 from holdfast.data.formats import write_preferences
 from holdfast.errors import HoldfastError
 from holdfast.models.load import write_model_directory
 from holdfast.models.lora import lora_of, save_adapters
-from holdfast.preferences.store import PreferenceStore
-from holdfast.report.data import RunData, read_run
-from holdfast.report.undone import kept_curve
+from holdfast.run.card import model_card, undone_later
 from holdfast.run.directory import RunDirectory
+from holdfast.run.hub import Hub
 from holdfast.run.origin import checkpoint_policy
 
-CARD = """\
----
-library_name: transformers
-pipeline_tag: text-generation
-tags: [holdfast, rlhf, {tag}]
----
 
-# {name}
+@dataclass(frozen=True)
+class Exported:
+    """Which checkpoint was written, where on the hub it is, if it was pushed, and what should be known of it.
 
-A policy trained with Holdfast {version}: {how}.
+    `notes` say why newer ones were passed over, and that the run did not keep this one.
+    """
 
-| | |
-|---|---|
-| world | {world} |
-| started from | {policy} |
-| seed | {seed} |
-| checkpoint | {checkpoint} (round {round}, step {step}) |
-| reward ensemble | version {ensemble} |
-{figures}
-
-The figures are of the run's last steps. {caution}
-
-## Use
-
-```python
-{use}
-```
-"""
-
-USE = """\
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")
-model = AutoModelForCausalLM.from_pretrained("DIRECTORY")"""
-
-# The base is the run's own reference, which is what the adapters were trained on.
-ADAPTER_USE = """\
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")
-base = AutoModelForCausalLM.from_pretrained("RUN/reference")
-model = PeftModel.from_pretrained(base, "DIRECTORY")"""
+    checkpoint: str
+    pushed: str = ""
+    notes: tuple[str, ...] = ()
 
 
-WORDS = {
-    "loop": {
-        "tag": "ppo",
-        "how": "online RLHF with a reward ensemble that moves with the policy",
-        "caution": "The proxy is what the reward ensemble says, in standard deviations of the\nreference's scores; "
-        "it is not a measure of quality by itself.",
-    },
-    "dpo": {
-        "tag": "dpo",
-        "how": "DPO on labelled pairs",
-        "caution": "There was no reward model.",
-    },
-}
-
-
-def export_policy(run: RunDirectory, out: Path, checkpoint: str | None, adapters: bool = False) -> str:
-    """Write the policy of a checkpoint to `out`; returns the checkpoint's name.
+def export_policy(
+    run: RunDirectory, out: Path, checkpoint: str | None, adapters: bool = False, hub: str | None = None
+) -> Exported:
+    """Write the policy of a checkpoint to `out`, and push it to the hub where a name is given.
 
     Of a LoRA run the adapters are merged into the weights, or written alone for the base that is in the run directory.
+    Where the push fails nothing is written here either, and the same may be asked for again.
     """
     if out.exists():
         raise HoldfastError(f"{out} exists already; export to a directory that does not.")
+    if checkpoint is None and (goal := run.rollback_waiting()) is not None:
+        raise HoldfastError(
+            f"A rollback of {run.path} to {goal} is waiting: `holdfast resume {run.path}` does it, or --checkpoint "
+            f"says which policy to write (--checkpoint {goal})."
+        )
     config = run.config().policy
     if adapters and not config.lora_rank:
         raise HoldfastError(f"{run.path} was not trained with adapters (policy.lora_rank); export the whole model.")
-    lm, codec, name, snapshot = checkpoint_policy(run, checkpoint, config.dtype, merge=not adapters)
-    card = model_card(run, name, snapshot, ADAPTER_USE if adapters else USE)
+    repository = None if hub is None else Hub(hub)
+    lm, codec, loaded = checkpoint_policy(run, checkpoint, config.dtype, merge=not adapters)
+    undone = undone_later(run, loaded.snapshot)
+    card = model_card(run, loaded.name, loaded.snapshot, codec.tokenizer, adapters, hub, undone)
+    pushed = ""
 
     def write(temporary: Path) -> None:
         if adapters:
@@ -96,51 +58,17 @@ def export_policy(run: RunDirectory, out: Path, checkpoint: str | None, adapters
             lm.save_pretrained(temporary, safe_serialization=True)
         codec.tokenizer.save_pretrained(temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
+        if repository is not None:
+            nonlocal pushed
+            pushed = repository.push(temporary)
 
     write_model_directory(out, write)
-    return name
-
-
-def model_card(run: RunDirectory, checkpoint: str, snapshot: Snapshot, use: str = USE) -> str:
-    """What the model is, where it came from, and how it did."""
-    manifest = run.manifest()
-    position, stage = state_of(snapshot, "position"), "dpo" if manifest.get("stage") == "dpo" else "loop"
-    return CARD.format(
-        name=run.name,
-        **WORDS[stage],
-        version=manifest.get("holdfast_version"),
-        world=manifest.get("world"),
-        policy=manifest.get("policy"),
-        seed=manifest.get("seed"),
-        checkpoint=checkpoint,
-        round=position["round"] - (position["step_in_round"] == 0),
-        step=position["step"],
-        ensemble=0 if stage == "dpo" else state_of(snapshot, "ensemble")["version"],
-        use=use,
-        figures=figure_rows(read_run(run.path), int(position["step"])),
-    )
-
-
-def figure_rows(data: RunData, step: int) -> str:
-    """Table rows with the figures at the exported step."""
-    rows = []
-    for label, metric in (
-        ("proxy", "objective/scores"),
-        ("KL to the reference (nats per answer)", "objective/kl"),
-        ("answer length (tokens)", "response/length_mean"),
-    ):
-        known = [value for at, value in data.known(metric) if at <= step]
-        if known:
-            rows.append(f"| {label} | {dict(kept_curve(data, metric)).get(step, known[-1]):.2f} |")
-    gold = [value for at, value in data.gold_of("heldout") if at <= step]
-    if gold:
-        rows.append(f"| gold on held-out prompts | {gold[-1]:.2f} (reference {gold[0]:.2f}) |")
-    return "\n".join(rows)
+    return Exported(loaded.name, pushed, (*loaded.skipped, *([undone] if undone else [])))
 
 
 def export_labels(run: RunDirectory, out: Path, conversational: bool) -> tuple[int, int]:
     """Write the run's labelled comparisons, each once; returns rows written and ties left out."""
-    with PreferenceStore.open(run.database_url(run.config())) as store:
+    with run.open_store(run.config()) as store:
         once = (item for item in store.each_labelled() if item.comparison.purpose != "repeat")
         result = write_preferences(out, once, conversational=conversational)
     return result.written, result.skipped

@@ -23,6 +23,7 @@ from holdfast.preferences.collector import Collector, Sample
 from holdfast.run.learner import Learner
 from holdfast.run.rollback import RunState, good_at
 from holdfast.run.showcase import Showcase
+from holdfast.text import counted
 
 # Labelled comparisons whose answers tell the signals which words have been judged, and answers whose features do:
 # enough for stable figures, few enough to take no time.
@@ -65,7 +66,7 @@ class LoopHost:
 
     @property
     def last(self) -> bool:
-        return self.round >= self.learner.config.run.rounds
+        return self.learner.journal.position.of_plan >= self.learner.config.run.rounds
 
     @property
     def policy(self) -> Policy:
@@ -143,7 +144,7 @@ class LoopHost:
         labelled = self.collector.collect_adversarial(
             self.round, count, self.policy, self.anchor, good.name, self.sample
         )
-        words = f"{labelled} hacked answers labelled beside good ones"
+        words = f"{counted(labelled, 'hacked answer')} labelled beside good ones"
         return Change(words, before, {"labels": store.watermark()})
 
     def event(self, kind: str, **fields: object) -> None:

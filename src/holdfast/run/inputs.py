@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from holdfast.config import Config
+from holdfast.data.fit import Room
 from holdfast.data.formats import read_preferences
+from holdfast.data.left_out import RowsLeftOut
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.lora import adapted, lora_of
@@ -66,17 +68,16 @@ def gather(
     else:
         lm, codec = load_policy(directory, config.policy.dtype)
     source = config.data.preferences if not labels_stored else ""
-    read = read_preferences(source) if source else []
+    left_out = RowsLeftOut(config.data.skip_bad)
+    read = read_preferences(source, left_out) if source else []
+    task = replace(task, notes=(*task.notes, *left_out.notes), left_out=(*task.left_out, *left_out.lines))
     task, imported = within_limits(config, task, read, codec)
     threads = choose_threads(config, lm, threads)
     check_labels(config, task, len(imported), ensemble_given)
     check_sinks(config.track.sinks)
     if config.preferences.url:
         check_url(config.preferences.url)
-    context = Policy(lm, fast=False).context
-    if context is not None:
-        check_lengths(config, task, codec, context)
-        check_given_lengths(config, task, imported, codec, context)
+    check_fit(config, task, imported, Room(codec, Policy(lm, fast=False).context, config.rollout.max_new_tokens))
     planted = config.flaw.name and config.flaw.where == "reward"
     flaw = load_flaw(config.flaw.name, config.run.seed, task.demonstrations) if planted else None
     lm = lm.to(config.run.device)
@@ -151,35 +152,12 @@ def check_labels(config: Config, task: Task, imported: int, ensemble_given: bool
         )
 
 
-def check_lengths(config: Config, task: Task, codec: Codec, context: int) -> None:
-    """Every prompt and a full answer have to fit the model's context."""
-    room = context - config.rollout.max_new_tokens
-    if room < 1:
-        raise HoldfastError(
-            f"rollout.max_new_tokens is {config.rollout.max_new_tokens}, "
-            f"but the model's context is only {context} tokens."
-        )
+def check_fit(config: Config, task: Task, imported: Sequence[LabelledComparison], room: Room) -> None:
+    """Everything that the policy is to answer, imitate or be compared on has to be something that it can take."""
     for prompt in (*task.prompts, *task.heldout_prompts):
-        length = len(codec.encode_prompt(prompt))
-        if length > room:
-            raise HoldfastError(
-                f"The prompt {plain_text(prompt)[:40]!r} has {length} tokens; with rollout.max_new_tokens = "
-                f"{config.rollout.max_new_tokens} the model's context of {context} leaves {room}. "
-                "Shorten it or drop it; data.prompt_length leaves such prompts of your own data out."
-            )
-
-
-def check_given_lengths(
-    config: Config, task: Task, imported: Sequence[LabelledComparison], codec: Codec, context: int
-) -> None:
-    """Demonstrations and imported answers have to fit the model's context as well."""
-    answers = [("demonstration", d.prompt, d.response) for d in task.demonstrations if config.sft.epochs]
+        room.check_prompt(prompt)
+    for shown in task.demonstrations if config.sft.epochs else ():
+        room.check_answer("demonstration", shown.prompt, shown.response)
     for item in imported:
-        answers += [("labelled answer", item.comparison.prompt, r.text) for r in (item.comparison.a, item.comparison.b)]
-    for what, prompt, response in answers:
-        length = len(codec.encode_prompt(prompt)) + len(codec.encode_response(response))
-        if length > context:
-            raise HoldfastError(
-                f"A {what} to the prompt {plain_text(prompt)[:40]!r} has {length} tokens with it, but the model's "
-                f"context is {context}. Shorten it or drop it; data.answer_length leaves such out."
-            )
+        for response in (item.comparison.a, item.comparison.b):
+            room.check_answer("labelled answer", item.comparison.prompt, response.text)

@@ -18,7 +18,8 @@ class Position:
     """Where the loop is. `round` is the one being worked on, from 1; `step` counts over the whole run.
 
     `audit_due` says that the round's steps are done and people are being asked about them. `tokens` counts what was
-    sampled from the first round on, for whatever; observers and probes apart.
+    sampled from the first round on, for whatever; observers and probes apart. Rounds and steps only count forward;
+    `freed` are those rounds that an owner's rollback has undone, which may be done again.
     """
 
     round: int = 1
@@ -28,6 +29,22 @@ class Position:
     skipped_in_a_row: int = 0
     audit_due: bool = False
     tokens: int = 0
+    freed: int = 0
+
+    @property
+    def of_plan(self) -> int:
+        """Which round of the run's number of rounds this is: those that an owner has undone do not count."""
+        return self.round - self.freed
+
+    def free(self, then: Mapping[str, Any]) -> None:
+        """The run was taken back to where it stood at `then`: as many rounds of its number are left as there were."""
+        self.freed = self.round - (int(then["round"]) - int(then["freed"]))
+
+    @property
+    def checkpoint_name(self) -> str:
+        """What a checkpoint is called that is made here, within a round or after one."""
+        within = f"round-{self.round:04d}-step-{self.step_in_round:04d}"
+        return within if self.step_in_round else f"round-{self.round - 1:04d}"
 
     @property
     def round_shown(self) -> int:

@@ -82,10 +82,11 @@ class Learner:
             values_BT = self.optimiser.values(rollout, batches)
             scored = self.reward.reward(rollout, self.streams["shaping"])
         at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
-        beta, lr = self.controller.beta, self.learning_rate.rate * self.annealing.at(at.step - 1)
+        of_plan = at.step - 1 - at.freed * self.config.run.steps_per_round
+        beta, lr = self.controller.beta, self.learning_rate.rate * self.annealing.at(of_plan)
         try:
             if not all_finite([scored.members_KB]):
-                raise NonFiniteStep("a reward member's scores are not all numbers")
+                return self.drop_bad_scores(scored)
             experience = self.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
             with timed("update"):
                 learned, kl_step = self.optimiser.learn(experience, batches, beta, lr, self.streams["minibatches"])
@@ -122,6 +123,19 @@ class Learner:
             self.refresher.settled = True
             self.journal.event("lr_decayed", lr=self.learning_rate.rate)
             self.plateau.reset()
+
+    def drop_bad_scores(self, scored: Scored) -> str:
+        """Drop a step some of whose scores are no numbers; members with nothing else, step after step, are left out."""
+        ensemble, bad_K = self.reward.ensemble, ~scored.members_KB.isfinite().all(1)
+        members = [ensemble.sound[place] for place in bad_K.nonzero()[:, 0].tolist()]
+        named = " and ".join(map(str, members))
+        trouble = self.skip_step(f"the scores of reward member {named} are not all numbers")
+        if not trouble or not ensemble.can_spare(len(members)):
+            return trouble
+        for member in members:
+            ensemble.degrade(member, f"gave scores that are not numbers in {MOST_SKIPPED} steps in a row")
+        self.journal.position.skipped_in_a_row = 0
+        return ""
 
     def skip_step(self, reason: str) -> str:
         """Count a step that met a value that is not a number; says so where there are too many in a row."""

@@ -12,8 +12,9 @@ Everything that moves is a part of `RunState`; a resumed run goes on bit for bit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from holdfast.checkpoint.pace import SavePace
 from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.config import Config
 from holdfast.control.ledger import KLLedger
@@ -30,6 +31,7 @@ from holdfast.run.observer import Audience
 from holdfast.run.owner import Owner
 from holdfast.run.rollback import RunState
 from holdfast.run.showcase import Showcase
+from holdfast.text import counted
 
 
 @dataclass
@@ -51,6 +53,7 @@ class OnlineLoop:
     showcase: Showcase
     audience: Audience
     stop_requested: Callable[[], bool] = lambda: False
+    pace: SavePace = field(default_factory=SavePace)
 
     @property
     def position(self) -> Position:
@@ -70,11 +73,16 @@ class OnlineLoop:
         """The same, one at a time; what the guard's review of each came to."""
         rounds, steps, at = self.config.run.rounds, self.config.run.steps_per_round, self.position
         self.begin()
-        self.journal.progress.begin("ppo", max(0, (rounds - at.round + 1) * steps - at.step_in_round))
-        while at.round <= rounds and not self.stopped:
+        self.journal.progress.begin("ppo", max(0, (rounds - at.of_plan + 1) * steps - at.step_in_round))
+        while at.of_plan <= rounds and not self.stopped:
             yield self.round()
+        if at.step and at.skipped == at.step:
+            raise HoldfastError(
+                f"Every step of the run was dropped ({counted(at.step, 'step')}), so nothing was learned, and the "
+                "policy is what it was before: mend what the events say (step_skipped), and start a run again."
+            )
         if not self.stopped:
-            self.journal.tracker.event(at.step, rounds, "run_finished")
+            self.journal.tracker.event(at.step, at.round - 1, "run_finished")
 
     def begin(self) -> None:
         """What stands before the rounds: first samples and probes, the guard's baselines, what owners asked for."""
@@ -85,7 +93,6 @@ class OnlineLoop:
             self.learner.begin_probes()
             self.commit("round-0000")
         if self.host is not None:
-            self.host.pin_good()
             self.host.review.begin(self.host)
         if not fresh and not self.position.audit_due and self.owner.carry_out():  # asked for while nobody was at work
             self.commit_now()
@@ -100,14 +107,14 @@ class OnlineLoop:
                 self.collect()
                 self.refresh_if_due()
             self.steps()
-            if self.learner.mean.ends_in_mean(at.round):
+            if self.learner.mean.ends_in_mean(at.of_plan):
                 self.learner.take_mean()
             self.showcase.show()
             kl_round = self.ledger.round_total(at.round)
             self.journal.event("round_finished", kl=self.ledger.reference, kl_round=kl_round)
             self.commit_before_audit()
         name, outcome = f"round-{at.round:04d}", self.review()
-        if self.learner.mean.wants(at.round) and (outcome is None or outcome.stands):
+        if self.learner.mean.wants(at.of_plan) and (outcome is None or outcome.stands):
             self.learner.mean.add(whole_state(self.learner.policy))
         at.next_round()
         self.commit(name)
@@ -121,8 +128,11 @@ class OnlineLoop:
         while at.step_in_round < self.config.run.steps_per_round:
             if at.step_in_round and self.owner.ends_round():
                 break
+            looked_at = self.learner.reward.ensemble.sound[:1]
             if trouble := self.learner.step():
                 self.recover(trouble)
+            if self.host is not None and self.learner.reward.ensemble.sound[:1] != looked_at:
+                self.host.learn_known()  # another member's features from here on
             if limit and self.ledger.reference > limit:
                 self.journal.event("kl_limit", kl=self.ledger.reference, limit=limit)
                 break
@@ -146,7 +156,8 @@ class OnlineLoop:
         )
         collected = self.collector.collect(round, self.learner.policy, self.learner.answers.sample, more, repeats)
         if collected:
-            self.journal.event("labels_collected", comparisons=collected, labels=collected, repeats=len(repeats))
+            again = len(self.collector.store.answered([comparison.id for comparison in repeats]))
+            self.journal.event("labels_collected", comparisons=collected, labels=collected, repeats=again)
 
     def refresh_if_due(self) -> None:
         """Fine-tune the ensemble where a trigger says so and no freeze forbids it."""
@@ -180,51 +191,56 @@ class OnlineLoop:
             return self.host.review.conduct(self.host)
 
     def commit_within_round(self) -> None:
-        """Save every n steps where the config says so, and whenever somebody has asked for something."""
-        at, every = self.position, self.config.checkpoint.every_steps
+        """Save where that costs little beside the steps that it keeps, and when somebody has asked for something."""
         obeyed, stopping = self.owner.carry_out(), self.stop_requested()
-        if obeyed or stopping or (every and at.step_in_round % every == 0):
+        if obeyed or stopping or self.pace.due:
             self.commit_now()
         self.stop_if_asked()
         self.wait_while_paused()
 
     def commit_before_audit(self) -> None:
-        """Save before people are asked where that may take long or owners have changed something.
+        """Save before people are asked where that may take long, costs little, or owners have changed something.
 
         What people are asked about must not change while they answer: a run that is stopped meanwhile goes on with the
         same questions, whatever owners ask for in between.
         """
+        returns = self.collector.returns
         obeyed = self.owner.carry_out()
+        if self.collector.returns > returns:
+            self.position.freed += 1  # all steps of this round are undone as well
         self.owner.ends_round()  # asked for in the last step: this is the audit
-        if obeyed or self.collector.waits_for_people:
+        if obeyed or self.collector.waits_for_people or self.pace.due:
             self.position.audit_due = True
             self.commit_now()
 
     def commit_now(self) -> None:
         """Save where the loop stands within a round, or between two."""
-        at = self.position
-        within = f"round-{at.round:04d}-step-{at.step_in_round:04d}"
-        self.commit(within if at.step_in_round else f"round-{at.round - 1:04d}")
+        self.commit(self.position.checkpoint_name)
 
     def commit(self, name: str) -> None:
         """Write a checkpoint that holds everything that moves."""
-        self.checkpoints.save(name, self.state.capture())
+        with self.pace.saving():
+            self.checkpoints.save(name, self.state.capture())
         if self.host is not None:
             self.host.pin_good()
         self.owner.settle()
 
     def stop_if_asked(self) -> None:
         """Right after a commit: leave, if the user wants to."""
-        if self.stop_requested() and self.position.round <= self.config.run.rounds:
+        if self.stop_requested() and self.position.of_plan <= self.config.run.rounds:
             raise Interrupted
 
     def wait_while_paused(self) -> None:
         self.owner.wait_while_paused(self.commit_now, self.stop_requested)
 
+    def replan(self) -> None:
+        """The settings have changed: policies of an earlier plan are no neighbours of the last one; save at once."""
+        self.learner.mean.restore({})
+        self.commit_now()
+
     def resume(self, loaded: Loaded, answers: bool = True) -> None:
         """Go on from a checkpoint. A run that the guard had stopped goes on if `answers`: resuming it is the answer."""
         self.state.resume(loaded.snapshot)
-        self.audience.rewind(self.position.step)
         if self.learner.prober is not None:
             self.learner.prober.recall()
         if self.host is None:
@@ -232,5 +248,6 @@ class OnlineLoop:
         if lost := self.host.find_anchor(loaded):
             self.journal.event("checkpoint_skipped", reason=lost)
             self.journal.progress.say(lost)
+        self.host.pin_good()  # before anything is saved, which prunes: the file of pins may be lost
         if answers and self.host.review.stopped:
             self.host.review.grant()

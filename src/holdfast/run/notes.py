@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from holdfast.config import Config
 from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
-from holdfast.guard.review import KINDS
+from holdfast.guard.plan import KINDS, AuditPlan
 from holdfast.parallel.processes import PROCESSES
+from holdfast.run.demand import NOTHING, RoundsDone, label_demand
 from holdfast.run.inputs import Ingredients
+from holdfast.text import counted
 
 # Weights above which a model is not the built-in one.
 SMALL = 5_000_000
 
 
-def dpo_notes(ingredients: Ingredients) -> list[str]:
+def dpo_notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOTHING) -> list[str]:
     """What a person should know before DPO begins."""
     weights = sum(p.numel() for p in ingredients.lm.parameters())
     if ingredients.config.dpo.lr == DPOConfig().lr and weights > SMALL:
@@ -19,8 +22,8 @@ def dpo_notes(ingredients: Ingredients) -> list[str]:
     return []
 
 
-def notes(ingredients: Ingredients) -> list[str]:
-    """What a person should know before the work begins."""
+def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOTHING) -> list[str]:
+    """What a person should know before the work begins, how many comparisons will be asked for among it."""
     config = ingredients.config
     notes = []
     if PROCESSES.sharded:
@@ -45,10 +48,27 @@ def notes(ingredients: Ingredients) -> list[str]:
         notes.append("The guard is off (guard.mode): nobody checks whether the reward still means anything.")
     if guard.mode != "off" and ingredients.task.labeller is not None and (lasts := rounds_audited(audit)) < rounds:
         notes.append(
-            f"The budget of {audit.budget:,} audit labels lasts for about {lasts:,} of {rounds:,} rounds; "
+            f"The budget of {audit.budget:,} audit labels lasts for about {lasts:,} of {counted(rounds, 'round')}; "
             "raise audit.budget or lower audit.pairs."
         )
+    demand = label_demand(config, ensemble_given, done) if ingredients.task.labeller is not None else None
+    if demand is not None and not done.prepared:
+        notes += _short_budget(config, ensemble_given)
+    if demand is not None:
+        notes.append(demand.words())
     return notes
+
+
+def _short_budget(config: Config, ensemble_given: bool) -> list[str]:
+    """That the budget of labels does not last for the first comparisons and an audit, where it does not."""
+    first = 0 if ensemble_given else config.reward.initial_comparisons
+    audit = AuditPlan(config.audit).fewest(last=False) if config.guard.mode != "off" else 0
+    if not config.labels.budget or config.labels.budget >= first + audit:
+        return []
+    return [
+        f"labels.budget = {config.labels.budget} is below what the first comparisons and one audit ask for ({first:,} "
+        f"and {audit:,}), so they are cut short; raise it, or lower reward.initial_comparisons or audit.pairs."
+    ]
 
 
 def rounds_audited(audit: AuditConfig) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from holdfast.models.prompt import Prompt
 
@@ -28,14 +28,23 @@ class Observer(Protocol):
         self, step: int, round: int, answer: Callable[[Sequence[Prompt], int], Sequence[Answer]]
     ) -> None: ...
 
-    def rewind(self, step: int) -> None: ...
+    def mark(self, places: dict[str, Any]) -> None:
+        """Write into `places` how far each of its files has come, by name, for a checkpoint to store."""
+
+    def rewind(self, places: Mapping[str, Any]) -> None:
+        """Take its files back to where `mark` found them; those that are not in `places` were not there yet."""
+
+    def close(self) -> None:
+        """Close its files."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Audience:
-    """All observers of a run, told together."""
+    """All observers of a run, told together. What it saves of them is how far their files have come."""
 
     observers: Sequence[Observer] = ()
+    # As the checkpoint had them: a run that goes on unobserved keeps the places in files that nobody writes then.
+    places: dict[str, Any] = field(default_factory=dict)
 
     def after_step(self, step: int, round: int, prompts: Sequence[Prompt], answers: Sequence[Answer]) -> None:
         for observer in self.observers:
@@ -49,6 +58,17 @@ class Audience:
         for observer in self.observers:
             observer.after_round(step, round, answer)
 
-    def rewind(self, step: int) -> None:
+    def state(self) -> dict[str, Any]:
         for observer in self.observers:
-            observer.rewind(step)
+            observer.mark(self.places)
+        return dict(self.places)
+
+    def restore(self, places: Mapping[str, Any]) -> None:
+        """Take the observers' files back; a file that is no longer what the checkpoint was saved with is refused."""
+        for observer in self.observers:
+            observer.rewind(places)
+        self.places = dict(places)
+
+    def close(self) -> None:
+        for observer in self.observers:
+            observer.close()

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.snapshot import Snapshot
-from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
@@ -33,28 +32,34 @@ def load_policy(spec: str | Path, dtype: str = "float32") -> tuple[Any, Codec]:
     return load_causal_lm(run.path, dtype)
 
 
+def directory_of(spec: str) -> Path:
+    """Where the tokenizer and config of a policy are that `load_policy` would load; its weights are not read."""
+    if spec == NAME and not Path(spec).exists():
+        return smollm2_directory()
+    path = spec if Path(spec).exists() or "@" not in spec else spec.rpartition("@")[0]
+    run = RunDirectory(Path(path))
+    foreign = (run.path / "config.json").is_file() or not run.manifest_file.is_file()
+    return run.path if foreign else RunDirectory.open(run.path).reference
+
+
 def checkpoint_policy(
     run: RunDirectory, checkpoint: str | None, dtype: str = "float32", merge: bool = True
-) -> tuple[Any, Codec, str, Snapshot]:
-    """The policy of a checkpoint (the newest), with the checkpoint's name and what else it holds.
+) -> tuple[Any, Codec, Loaded]:
+    """The policy of a checkpoint (the newest sound one), and the checkpoint with those that were passed over.
 
     Adapters are merged into the weights, or, where that is not wanted, stay beside them.
     """
     store = CheckpointStore(run.checkpoints)
     if run.manifest().get("stage") == "pipeline":
         raise HoldfastError(f"{run.path} is a pipeline; name one of the stages in {run.path / 'stages'}.")
-    if not run.reference.is_dir():
+    if not run.reference.is_dir() and store.is_empty():
         raise HoldfastError(f"{run.path} has no policy yet; `holdfast resume {run.path}` goes on with it.")
-    if checkpoint is None:
-        loaded = store.load_newest()
-        name, snapshot = loaded.name, loaded.snapshot
-    else:
-        name, snapshot = checkpoint, store.load(checkpoint)
+    run.check_reference()
+    loaded = store.load_newest() if checkpoint is None else Loaded(checkpoint, store.load(checkpoint), ())
     lm, codec = load_causal_lm(run.reference, dtype)
     lora, prefix = lora_of(run.config().policy), "lm."
     if lora.rank:
         lm = adapted(lm, lora, seed=0)
-    load_moving_weights(
-        lm, {k.removeprefix(prefix): v for k, v in snapshot.tensors["policy"].items() if k.startswith(prefix)}
-    )
-    return merged(lm) if merge else lm, codec, name, snapshot
+    moving = loaded.snapshot.tensors["policy"]
+    load_moving_weights(lm, {k.removeprefix(prefix): v for k, v in moving.items() if k.startswith(prefix)})
+    return merged(lm) if merge else lm, codec, loaded

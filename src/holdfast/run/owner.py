@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.checkpoint.transaction import state_of
 from holdfast.errors import HalfDone, HoldfastError, Interrupted
 from holdfast.people.requests import OwnerAction, OwnerRequest, RequestStore
 from holdfast.preferences.collector import Collector
@@ -119,8 +120,8 @@ class Owner:
         if self.host is None:
             raise HoldfastError("the guard is off (guard.mode), so there are no audits.")
         review = self.host.review
-        if review.auditor.left == 0:
-            raise HoldfastError("no audit labels are left (audit.budget), or nobody answers them.")
+        if not review.auditor.budget_left:
+            raise HoldfastError("no labels are left for it (audit.budget, labels.budget), or nobody answers them.")
         before = {"audit": review.audit_asked}
         review.audit_asked = f"{request.asked_by} asked for it"
         self.audit_now = True
@@ -130,11 +131,13 @@ class Owner:
     def _rollback(self, request: OwnerRequest) -> str:
         """To any checkpoint. One before the last good one takes its place: the guard goes back to nothing they left."""
         name, host, checkpoints = str(request.arguments["checkpoint"]), self.host, self.run_state.checkpoints
-        then = good_at(name, checkpoints.load(name))
+        snapshot = checkpoints.load(name)
+        then, at = good_at(name, snapshot), self.learner.journal.position
         leaves_good = host is not None and then.step < host.review.good.step
         if leaves_good:
             checkpoints.pin(name)  # the commit to come may be the one that would remove it
         undone = self.run_state.roll_back(name)
+        at.free(state_of(snapshot, "position"))
         self.collector.returns += 1
         if host is not None:
             host.review.guard.after_rollback()
@@ -144,7 +147,7 @@ class Owner:
                 host.review.good = then
         why = f"{request.asked_by} asked for it" + (f": {request.reason}" if request.reason else "")
         self.learner.journal.event(
-            "rollback", to=name, step_from=self.learner.journal.position.step, step_to=then.step, kl_undone=undone,
+            "rollback", to=name, step_from=at.step, step_to=then.step, kl_undone=undone,
             undone=self.run_state.ledger.undone_spans(), reason=why, by=request.asked_by,
             ensemble_version=self.learner.refresher.ensemble.version,
         )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.config import Config
+from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
@@ -20,7 +21,7 @@ from holdfast.rollout.sampler import sample
 from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
-from holdfast.track.tracker import Tracker
+from holdfast.track.tracker import PROBES_FILE, Tracker
 from holdfast.train.ppo import Experience, response_values
 
 SET_FILE = "probes.json"
@@ -35,6 +36,8 @@ def probe_set(
     path = run.path / SET_FILE
     if path.is_file():
         return ProbeSet.load(path)
+    if (run.path / PROBES_FILE).is_file() and (run.path / PROBES_FILE).stat().st_size and run.sealed() is not None:
+        raise HoldfastError(f"{path} is missing, and the answers that were probed so far are in it; bring it back.")
     if len(pairs) < 2:
         return None
     probes = build_set(pairs, codec, config.run.seed, config.probes.prompts, context)

@@ -25,7 +25,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
     """Supervised fine-tuning, or the reference that an earlier attempt has finished."""
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     if run.reference.is_dir():
-        run.check_reference()
+        run.keep_reference_sealed()
         return load_causal_lm(run.reference, config.policy.dtype)[0].to(config.run.device)
     lm = ingredients.lm
     if config.sft.epochs and task.demonstrations:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.transaction import DOCUMENT
 from holdfast.config import Config
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.review import Outcome, win_rate
@@ -28,12 +29,13 @@ from holdfast.report.page import write_report
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.standalone import build_ensemble
 from holdfast.run.build import ONLINE, RunKind
+from holdfast.run.demand import NOTHING, RoundsDone, done_of
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.export import export_policy
 from holdfast.run.follower import agreed, follow, join_processes
 from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Observer
-from holdfast.track.memory import peak_memory
+from holdfast.track.memory import memory_sentence, peak_memory, ran_out
 from holdfast.track.progress import Progress, Silent
 from holdfast.worlds.protocol import World
 from holdfast.worlds.registry import load_task, load_world
@@ -46,14 +48,14 @@ Observe = Callable[[World, Ingredients, RunDirectory], Sequence[Observer]]
 class Round:
     """What a round came to.
 
-    `people` is how often people preferred the policy to the reference in `pairs` fresh pairs, and `claimed` how often
-    the ensemble said that they would; None where nobody was asked. Without a guard there is no verdict.
+    `preferred` is how often the policy was preferred to the reference in `pairs` fresh pairs, and `claimed` how often
+    the ensemble said that it would be; None where nobody was asked. Without a guard there is no verdict.
     """
 
     number: int
     verdict: str | None = None
     sentence: str = ""
-    people: float | None = None
+    preferred: float | None = None
     claimed: float | None = None
     pairs: int = 0
     rolled_back: bool = False
@@ -96,9 +98,12 @@ class Run:
         observe: Observe,
         prepared: tuple[World, Ingredients] | None = None,
         follows: Callable[[], Ingredients] | None = None,
+        changed: bool = False,
+        rounds: int | None = None,
     ) -> None:
         self._directory, self._stage, self._labeller, self._observe = directory, stage, labeller, observe
-        self._prepared, self._follows = prepared, follows
+        self._prepared, self._follows, self._changed, self._rounds = prepared, follows, changed, rounds
+        self._agreed: Config | None = None  # settings to be made the run's own when it goes on
 
     @classmethod
     def create(
@@ -146,8 +151,14 @@ class Run:
         labeller: Labeller | None = None,
         observe: Observe = unobserved,
         stages: Sequence[RunKind] = (ONLINE,),
+        changed: bool = False,
+        rounds: int | None = None,
     ) -> Run:
-        """A run directory that is there, to go on with from its newest complete checkpoint, or to look at."""
+        """A run directory that is there, to go on with from its newest complete checkpoint, or to look at.
+
+        It goes on with the settings that it was saved with. Where its config.toml has been `changed`, say so, or it is
+        refused. `rounds` is how many there are to be in all, more than before for one that has ended.
+        """
         directory = RunDirectory.open(Path(path))
         manifest = directory.manifest()
         kind = str(manifest.get("stage", ""))
@@ -161,7 +172,8 @@ class Run:
                 f"{path} was created in Python with a labeller of its own ({manifest['labeller']}); open it there, "
                 "with labeller=."
             )
-        return cls(directory, known[kind], None if labeller is None else labeller_of(labeller), observe)
+        given = None if labeller is None else labeller_of(labeller)
+        return cls(directory, known[kind], given, observe, changed=changed, rounds=rounds)
 
     @classmethod
     def _new(
@@ -198,6 +210,7 @@ class Run:
             path, world, ingredients = agreed(checked)
             facts = facts_of(path, world, ingredients, stage, labeller, None if ensemble is None else Path(ensemble))
             directory = RunDirectory.create(path, settings, facts)
+            directory.keep_left_out(ingredients.task.left_out)
         return cls(directory, stage, labeller, observe, prepared=(world, ingredients))
 
     @property
@@ -217,7 +230,8 @@ class Run:
             return None if self._prepared is None else self._prepared[1]
         if self._stage.name:
             refuse_several(f"A run of `holdfast {self._stage.name}`")
-        config = join_processes(self.directory.config())
+        self._agreed = self.settings()
+        config = join_processes(self._agreed)
         if not PROCESSES.main:
             self._follows = lambda: self._gathered(config)[1]
             return None
@@ -225,9 +239,20 @@ class Run:
             self._prepared = agreed(lambda: self._gathered(config))
         return self._prepared[1]
 
+    def settings(self) -> Config:
+        """The settings that the run goes on with; refuses those that differ from what it has, unless that is meant."""
+        run, config = self.directory, self.directory.written_config()
+        if self._rounds is not None:
+            config = with_rounds(run, self._stage, config, self._rounds)
+        if not self._changed:
+            run.refuse_changes([c for c in run.changes(config) if self._rounds is None or c.name != "run.rounds"])
+        return config
+
     def _gathered(self, config: Config) -> tuple[World, Ingredients]:
         """What an opened run needs; its reference is the policy's starting point once it exists."""
         run, manifest = self.directory, self.directory.manifest()
+        if PROCESSES.main:
+            run.check_reference()
         world = load_world(config)
         task = load_task(config, world)
         ingredients = gather(
@@ -256,11 +281,16 @@ class Run:
 
     def train(self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never) -> bool:
         """Train to the end; False where the guard has stopped the run at its last good policy, and asks."""
+        progress = progress or Silent()
         with self.loop(progress, stop_requested) as loop:
             if loop is None:
                 return True
+            before = loop.position.step
             loop.run()
-            return not getattr(loop, "stopped", False)
+            stopped = getattr(loop, "stopped", False)
+            if loop.position.step == before and not stopped:
+                progress.say(f"The run has finished; {self._stage.more.format(run=self.path)}")
+            return not stopped
 
     @contextmanager
     def loop(self, progress: Progress | None = None, stop_requested: Callable[[], bool] = never) -> Iterator[Any]:
@@ -277,34 +307,72 @@ class Run:
             return
         run, ensemble, (world, ingredients) = self.directory, self.directory.manifest().get("ensemble"), self._prepared
         PROCESSES.run = str(run.path)
-        with leading(), RunLock(run.path):
-            begun, worked = time.monotonic(), False
+        with leading(), RunLock(run.path), run.keeping_failures():
+            begun, worked, failed = time.monotonic(), False, True
             try:
-                for note in [*ingredients.task.notes, *self._stage.notes(ingredients)]:
+                done = NOTHING if self._stage.name else self._done(ingredients.config)
+                for note in [*ingredients.task.notes, *self._stage.notes(ingredients, bool(ensemble), done)]:
                     progress.say(f"note: {note}")
                 observers = self._observe(world, ingredients, run)
-                options = {"ensemble_from": Path(ensemble)} if ensemble else {}
+                options: dict[str, Any] = {"ensemble_from": Path(ensemble)} if ensemble else {}
+                options["agreed"] = self._agreed
                 assemble = self._stage.assemble
                 with assemble(ingredients, run, progress, observers, stop_requested, **options) as loop:
-                    worked = True
+                    worked, self._rounds = True, None  # the rounds are the run's own by now
                     yield loop
+                failed = False
             except Interrupted:
                 worked = True
                 raise Interrupted(f"`holdfast resume {run.path}` goes on from here.") from None
+            except (MemoryError, RuntimeError) as error:
+                if not ran_out(error):
+                    raise
+                raise HoldfastError(memory_sentence(error, run.path)) from error
             finally:
                 self._prepared = None  # what was gathered has moved; a second sitting begins from the files
-                if worked:
-                    run.record_effort(time.monotonic() - begun, most_memory())
+                # A disk that is full may be what ended the run; that it cannot be written to again is no news.
+                with suppress(HoldfastError, OSError) if failed else nullcontext():
+                    if worked:
+                        run.record_effort(time.monotonic() - begun, most_memory())
             PROCESSES.end()
+
+    def _done(self, config: Config) -> RoundsDone:
+        """What the run has behind it, with what it has asked where there is a budget for that."""
+        done = done_of(self.directory)
+        stored = config.preferences.url or self.directory.database_file.is_file()
+        if not done.prepared or not config.labels.budget or not stored:
+            return done
+        with self.directory.open_store(config) as store:
+            return replace(done, asked=store.count_asked(self.directory.key))
 
     def report(self) -> Path:
         """Write the report, one HTML file that needs no network; where it is."""
-        write_report(self.path)
+        write_report(self.path, notes=self.directory.notes())
         return self.directory.report_file
 
-    def export(self, out: str | Path, checkpoint: str | None = None, adapters: bool = False) -> str:
-        """Write the policy as a Hugging Face directory with a model card; which checkpoint it is of."""
-        return export_policy(self.directory, Path(out), checkpoint, adapters)
+    def export(
+        self, out: str | Path, checkpoint: str | None = None, adapters: bool = False, hub: str | None = None
+    ) -> str:
+        """Write the policy as a Hugging Face directory with a model card; which checkpoint it is of.
+
+        With `hub`, the name of a repository, it is pushed there too.
+        """
+        return export_policy(self.directory, Path(out), checkpoint, adapters, hub).checkpoint
+
+
+def with_rounds(run: RunDirectory, stage: RunKind, config: Config, rounds: int) -> Config:
+    """The settings with another number of rounds; refused where the run has done more, or has none."""
+    if stage.name:
+        raise HoldfastError(f"A run of `holdfast {stage.name}` has no rounds to add to; leave --rounds out.")
+    document = CheckpointStore(run.checkpoints).newest_document(DOCUMENT)
+    at = {} if document is None else document["position"]
+    done = at["round"] - at["freed"] - (at["step_in_round"] == 0) if at else 0
+    if rounds < done:
+        raise HoldfastError(
+            f"{run.path} has done {done} rounds, so it cannot have {rounds} in all: give --rounds {done} or more, or "
+            f"take it back first (`holdfast rollback {run.path}`)."
+        )
+    return replace(config, run=replace(config.run, rounds=rounds))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.documents import json_of
 from holdfast.models.prompt import Message, Prompt
 from holdfast.serving.encoder import AnswerToScore
 from holdfast.serving.scorer import ScoredRequest
@@ -50,8 +51,8 @@ class TrainerProtocol:
 def json_object(body: bytes) -> Mapping[str, Any]:
     """The body as a JSON object."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = json_of(body)
+    except ValueError:
         raise Refused(400, "The body is not JSON.") from None
     return _object(document)
 

@@ -99,7 +99,6 @@ class Scorer:
         bad = next((i for i, x in enumerate(scores) if not math.isfinite(x)), None)
         if bad is not None:
             return Refused(422, f"The ensemble's score of answer {bad} is not a number; use another version.")
-        count = len(members_KB)
-        sds, means = torch.tensor(self.ensemble.sds[:count]), torch.tensor(self.ensemble.means[:count])
-        raw_KB = members_KB * sds[:, None] + means[:, None]
+        means_K, sds_K = self.ensemble.units()
+        raw_KB = members_KB * sds_K[:, None] + means_K[:, None]
         return ScoredRequest(self.version, scores, spread(members_KB).tolist(), members_KB, raw_KB)

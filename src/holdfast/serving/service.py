@@ -57,7 +57,7 @@ class Service:
         self.source, self._say, self._follow = source, say, follow_seconds
         self.watch = StreamWatch(watch or WatchSettings(), say)
         self.tally = Tally()
-        self.scorer: Scorer = source.load(source.in_use() if version is None else version)
+        self.scorer: Scorer = self._loaded(source.in_use() if version is None else version)
         self._pinned = version is not None
         self.batcher = Batcher(self._work, limits or Limits())
         self._following: asyncio.Task[None] | None = None
@@ -100,8 +100,16 @@ class Service:
         self.tally.swaps += 1
         self._say(f"Version {number} of the ensemble scores from now on, in the place of version {was}.")
 
-    def _prepared(self, number: int) -> Scorer:
+    def _loaded(self, number: int) -> Scorer:
+        """A version, whose members that are left out while it serves are told of."""
         scorer = self.source.load(number)
+        for member, why in scorer.ensemble.degraded.items():
+            self._say(f"Version {number} was made without reward member {member}, since it {why}.")
+        scorer.ensemble.tell = lambda left_out: self._say(str(left_out))
+        return scorer
+
+    def _prepared(self, number: int) -> Scorer:
+        scorer = self._loaded(number)
         self.watch.prepare(scorer)
         return scorer
 
@@ -127,6 +135,10 @@ class Service:
         scorer = self.scorer
         try:
             done = scorer.answer(requests)
+        except HoldfastError as error:
+            self._say(str(error))
+            tell([Refused(503, "Too few reward members are left to score; the server's log says why.")] * len(requests))
+            return
         except (RuntimeError, ValueError, IndexError, TypeError):
             if len(requests) == 1:
                 raise
@@ -160,6 +172,8 @@ def metrics_text(service: Service) -> str:
     family("passes_total", "counter", "Passes over a batch.", ("", float(service.batcher.passes)))
     family("waiting", "gauge", "Answers that wait to be scored.", ("", float(service.batcher.waiting)))
     family("version", "gauge", "The ensemble's version in use.", ("", float(service.scorer.version)))
+    degraded = float(len(service.scorer.ensemble.degraded))
+    family("members_degraded", "gauge", "Reward members that are left out.", ("", degraded))
     family("swaps_total", "counter", "Changes of the version.", ("", float(tally.swaps)))
     buckets, below = [], 0
     for end in (*TIMES, float("inf")):

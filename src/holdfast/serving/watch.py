@@ -103,7 +103,7 @@ class StreamWatch:
         self._first: list[StreamRows] = []  # the windows of the baseline, to be scored again by the next version
         self._start = self._no_start()
         self._prepared: tuple[Scorer, Start] | None = None
-        self._version = 0
+        self._version: tuple[int, ...] = ()
         self._rows = StreamRows()
         self._recent: Recent = {}
         self._readings: dict[str, deque[Reading]] = {}
@@ -121,7 +121,7 @@ class StreamWatch:
     def see(self, scorer: Scorer, prompts: list[list[int]], responses: list[list[int]], judged: Judgement) -> None:
         """Take in what one pass has scored."""
         with self._lock:
-            if scorer.version != self._version:
+            if self._scoring(scorer) != self._version:
                 self._turn_to(scorer)
             self._answers += len(responses)
             rows = StreamRows(
@@ -131,6 +131,11 @@ class StreamWatch:
                 window, rows = rows.take(self._settings.window)
                 self._look(scorer, window)
             self._rows = rows
+
+    @staticmethod
+    def _scoring(scorer: Scorer) -> tuple[int, ...]:
+        """Whose scores they are: another version's, or those of fewer members, are not comparable."""
+        return (scorer.version, *scorer.ensemble.sound)
 
     def prepare(self, scorer: Scorer) -> None:
         """Read the baseline as another version sees it, before that version is used and somebody has to wait."""
@@ -147,7 +152,7 @@ class StreamWatch:
         start = start if made_for is scorer else self._no_start()
         # What has joined the baseline since the version was prepared is all that is left to read.
         self._start = self._read_again(scorer, self._first[start.windows :], start)
-        self._version, self._prepared = scorer.version, None
+        self._version, self._prepared = self._scoring(scorer), None
 
     def _read_again(self, scorer: Scorer, windows: Sequence[StreamRows], start: Start) -> Start:
         for rows in windows:
@@ -201,7 +206,7 @@ class StreamWatch:
         with self._lock:
             suspicion = self._suspicion
             return {
-                "version": self._version,
+                "version": self._version[0] if self._version else 0,
                 "answers": self._answers,
                 "windows": self._windows,
                 "window": self._settings.window,

@@ -8,29 +8,28 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint.files import JSON
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
 from holdfast.people.team import TeamLabeller
-from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import labelled_pairs
 from holdfast.randomness import generator
-from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.replay import holdout_place
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.run.answers import Answers, sampling_of
-from holdfast.run.build import RunKind, start_afresh
+from holdfast.run.build import RunKind, adopt, go_on_with, start_afresh
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
 from holdfast.run.journal import Position
@@ -39,6 +38,7 @@ from holdfast.run.notes import dpo_notes
 from holdfast.run.observer import Audience, Observer
 from holdfast.run.probes import probe_set, prober_of
 from holdfast.run.reference import imitator, take_in
+from holdfast.stages.measurement import asking
 from holdfast.stages.offline_dpo import OfflineDPO
 from holdfast.track.progress import Progress
 from holdfast.track.sinks import open_sinks
@@ -85,19 +85,29 @@ def assemble_dpo(
     progress: Progress,
     observers: Sequence[Observer] = (),
     stop_requested: Callable[[], bool] = lambda: False,
+    agreed: Config | None = None,
 ) -> Iterator[OfflineDPO]:
-    """Prepare what is missing and build the run, restored to its newest checkpoint."""
+    """Prepare what is missing and build the run, restored to its newest checkpoint.
+
+    `agreed` are settings to become the run's own, where they are not.
+    """
     config, codec = ingredients.config, ingredients.codec
-    sinks = open_sinks(config.track.sinks, run.path, run.name)
-    with closing(Tracker(run.path, sinks)) as tracker, PreferenceStore.open(run.database_url(config)) as store:
-        checkpoints = CheckpointStore(run.checkpoints, keep=config.checkpoint.keep)
-        resuming = not checkpoints.is_empty()
-        if not resuming:
-            start_afresh(tracker, observers, keep_probes=False)
+    resuming = not CheckpointStore(run.checkpoints).is_empty()
+    with ExitStack() as open_files:
+        store = open_files.enter_context(run.open_store(config))
+        sinks = open_sinks(config.track.sinks, run.path, run.name)
+        tracker = open_files.enter_context(closing(Tracker(run.path, sinks)))
+        audience = open_files.enter_context(closing(Audience(observers)))
+        if resuming:
+            store.database.check_pages()
+        else:
+            adopt(run, agreed, progress)
+            start_afresh(tracker, audience, keep_probes=False)
         kept = CheckpointStore(run.path / "kept")
         labelled, watermark = labels_of(ingredients, run, store, kept, progress)
         train, held_out = apart(labelled, config.reward.holdout)
         reference_lm = prepare_start(ingredients, run, pairs_of(codec, train), tracker, progress)
+        checkpoints = CheckpointStore(run.checkpoints, config.checkpoint.keep, run.seal())
         reference = Policy(reference_lm, fast=config.policy.fast)
         pairs, measured = with_reference(ingredients, reference, (train, held_out), kept, watermark)
         policy = policy_on(config, reference_lm)
@@ -113,7 +123,7 @@ def assemble_dpo(
             checkpoints=checkpoints,
             progress=progress,
             prober=prober_of(config, run, codec, tracker, STAGE, probes),
-            audience=Audience(observers),
+            audience=audience,
             stop_requested=stop_requested,
         )
         if resuming:
@@ -122,6 +132,8 @@ def assemble_dpo(
             for sentence in loaded.skipped:
                 dpo.event("checkpoint_skipped", reason=sentence)
             dpo.event("resumed", checkpoint=loaded.name)
+            if go_on_with(run, agreed, checkpoints, loaded, progress, dpo.event):
+                dpo.commit_now()
         yield dpo
 
 
@@ -157,10 +169,7 @@ def _collect(ingredients: Ingredients, run: RunDirectory, store: PreferenceStore
     policy = Policy(ingredients.lm, fast=config.policy.fast)
 
     answers = Answers(policy, codec, sampling_of(config), Position())
-    nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
-    seed = config.run.seed
-    collector = Collector(run.key, codec, task.prompts, store, task.labeller, nobody, config.preferences, seed)
-    collector.collect_initial(wanted, policy, answers.sample)
+    asking(config, task, codec, store, run.key).collect_initial(wanted, policy, answers.sample)
 
 
 def clear_cut(labelled: Sequence[LabelledComparison]) -> list[LabelledComparison]:
@@ -210,7 +219,7 @@ def prepare_start(
     """The policy that DPO starts from and holds on to, fine-tuned on both answers of every pair if so configured."""
     config, codec, lm = ingredients.config, ingredients.codec, ingredients.lm
     if run.reference.is_dir():
-        run.check_reference()
+        run.keep_reference_sealed()
         return load_causal_lm(run.reference, config.policy.dtype)[0].to(config.run.device)
     if config.dpo.sft_both:
         policy = imitator(ingredients)

@@ -1,6 +1,6 @@
-"""What a stage has done to the policy: KL to SFT, length, people's opinion, and the truth where somebody knows it.
+"""What a stage has done to the policy: KL to SFT, length, which is preferred, and the truth where somebody knows it.
 
-Means over held-out prompts with 95% intervals; people compare the policy with SFT on fresh prompts.
+Means over held-out prompts with 95% intervals; the labeller compares the policy with SFT on fresh prompts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from holdfast.config import Config
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
+from holdfast.preferences.budget import LabelBudget
 from holdfast.preferences.collector import Collector
 from holdfast.preferences.comparison import Comparison, Provenance
+from holdfast.preferences.labeller import called
 from holdfast.preferences.records import FirstAnswer
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import generator
@@ -60,10 +62,19 @@ def measure_policy(
     }
 
 
-def ask_people(
+def asking(config: Config, task: Task, codec: Codec, store: PreferenceStore, key: str) -> Collector:
+    """Who asks comparisons where there is no ensemble that claims anything of them, within the budget of labels."""
+    nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
+    return Collector(
+        key, codec, task.prompts, store, task.labeller, nobody, config.preferences, config.run.seed,
+        budget=LabelBudget(config.labels.budget),
+    )  # fmt: skip
+
+
+def compare_with_sft(
     config: Config, task: Task, codec: Codec, store: PreferenceStore, key: str, label: str, policy: Policy, sft: Policy
 ) -> dict[str, Any] | None:
-    """How often people prefer the policy's answer to SFT's; None where nobody answers."""
+    """How often the policy's answer is preferred to SFT's, and by whom; None where nobody answers."""
     count = config.pipeline.audit_pairs
     if task.labeller is None or count == 0:
         return None
@@ -73,9 +84,7 @@ def ask_people(
     sampling = sampling_of(config)
     ours, theirs = (sample(p, prompts, sampling, codec.eos_id, codec.pad_id, rng) for p in (policy, sft))
     swapped = torch.randint(2, (count,), generator=rng).tolist()
-    nobody = Ensemble([], codec.pad_id, config.policy.micro_batch_tokens)
-    seed = config.run.seed
-    collector = Collector(key, codec, task.prompts, store, task.labeller, nobody, config.preferences, seed)
+    collector = asking(config, task, codec, store, key)
     asked = []
     for n, row in enumerate(rows):
         one = collector.response(ours, n, Provenance(label, 0, n))
@@ -83,14 +92,15 @@ def ask_people(
         number = f"{key}/measure-{label}-{n:05d}"
         comparison = Comparison(number, task.prompts[row], one, other, 0, "measure", key)
         asked.append(comparison.swap() if swapped[n] else comparison)
-    collector.ask(asked)
+    collector.ask(asked, f"the stage {label} beside SFT")
     by_id = dict(zip([c.id for c in asked], swapped, strict=True))
     answered = store.labelled_among([c.id for c in asked])
     won = [1.0 - item.share_a if by_id[item.comparison.id] else item.share_a for item in answered]
     if not won:
         return None
     share = wilson(sum(won), len(won))
-    return asdict(Estimate(share.value, share.low, share.high, len(won)))
+    rate = Estimate(share.value, share.low, share.high, len(won))
+    return {**asdict(rate), "answered_by": called(task.labeller)}
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ A pass over the pairs counts as a round, an update as a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import torch
 
+from holdfast.checkpoint.pace import SavePace
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import Part, capture, restore
@@ -59,6 +60,7 @@ class OfflineDPO:
     prober: Prober | None
     audience: Audience
     stop_requested: Callable[[], bool]
+    pace: SavePace = field(default_factory=SavePace)
 
     def __post_init__(self) -> None:
         dpo, self.policy, self.position = self.config.dpo, self.answers.policy, self.answers.position
@@ -75,6 +77,7 @@ class OfflineDPO:
             "optimiser": OptimiserState(self.optimiser),
             "position": self.position,
             "cursor": self.cursor,
+            "audience": self.audience,
             "files": self.tracker,
         }
 
@@ -90,7 +93,7 @@ class OfflineDPO:
                 if at.step_in_round < self.per_epoch:
                     self.commit_within_pass()
             at.next_round()
-            self.commit(f"round-{at.round - 1:04d}")
+            self.commit_now()
             self.stop_if_asked()
         self.event("run_finished")
 
@@ -99,6 +102,10 @@ class OfflineDPO:
         if self.prober is not None:
             own = own_answers(self.config, self.answers.codec, self.prober.stage)
             self.prober.begin(self.policy, own)
+        self.event(
+            "pairs_ready", train=len(self.pairs), held_out=len(self.held_out),
+            batch=min(self.config.dpo.batch, len(self.pairs)), prompts=min(MEASURED, len(self.heldout_prompts)),
+        )  # fmt: skip
         self.tracker.metrics(0, 0, self.measure(0))
         self.commit("round-0000")
 
@@ -173,11 +180,14 @@ class OfflineDPO:
         self.tracker.event(self.position.step, min(self.position.round, self.config.dpo.epochs), kind, **fields)
 
     def commit_within_pass(self) -> None:
-        """Save every n updates where the config says so, and whenever the user has asked to stop."""
-        at, every = self.position, self.config.checkpoint.every_steps
-        if self.stop_requested() or (every and at.step_in_round % every == 0):
-            self.commit(f"round-{at.round:04d}-step-{at.step_in_round:04d}")
+        """Save where that costs little beside the updates that it keeps, and when the user has asked to stop."""
+        if self.stop_requested() or self.pace.due:
+            self.commit_now()
         self.stop_if_asked()
+
+    def commit_now(self) -> None:
+        """Save where the run stands within a pass, or between two."""
+        self.commit(self.position.checkpoint_name)
 
     def stop_if_asked(self) -> None:
         if self.stop_requested() and self.position.round <= self.config.dpo.epochs:
@@ -185,11 +195,11 @@ class OfflineDPO:
 
     def commit(self, name: str) -> None:
         """Write a checkpoint that holds everything that moves."""
-        self.checkpoints.save(name, capture(self.parts))
+        with self.pace.saving():
+            self.checkpoints.save(name, capture(self.parts))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a checkpoint; the files are cut to match."""
         restore(self.parts, snapshot)
         if self.prober is not None:
             self.prober.recall()
-        self.audience.rewind(self.position.step)

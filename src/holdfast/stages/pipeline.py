@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.files import read_json, write_atomic, write_json_atomic
+from holdfast.checkpoint.files import check_sums, read_sealed_json, sums_of, write_atomic, write_sealed_json
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
+from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
-from holdfast.preferences.comparison import Choice, Comparison, Label, PreferencePair, Provenance, Response
+from holdfast.preferences.comparison import Choice, Comparison, PreferencePair, Provenance, Response
+from holdfast.preferences.labeller import answers_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import build_set, demonstration_pairs, labelled_pairs
 from holdfast.run.directory import RunDirectory
@@ -30,9 +32,9 @@ from holdfast.run.observer import Observer
 from holdfast.run.origin import load_policy
 from holdfast.run.probes import SET_FILE
 from holdfast.stages.dpo_run import refuse_people
-from holdfast.stages.measurement import Spent, Truth, ask_people, labels_between, measure_policy
+from holdfast.stages.measurement import Spent, Truth, asking, compare_with_sft, labels_between, measure_policy
 from holdfast.stages.plan import Stage, plan_stages
-from holdfast.stages.work import WORK, Place
+from holdfast.stages.work import BEGUN, WORK, Place
 from holdfast.track.progress import Progress
 from holdfast.worlds.protocol import Task
 
@@ -43,6 +45,7 @@ NEWEST_AFTER_PPO = 800
 PROMPTS = 200
 LEDGER = "ledger.jsonl"
 ENDED = "stage.json"
+MODEL = "model"
 
 
 @dataclass
@@ -65,9 +68,12 @@ class Pipeline:
         """All stages that have not ended; returns the ledger."""
         for stage in self.stages:
             place = self.place(stage)
-            if not (place.run.path / ENDED).is_file():
+            if (place.run.path / ENDED).is_file():
+                check_ended(place.run)
+            else:
                 self.progress.say(f"stage {stage.number} of {len(self.stages)}: {stage.label}")
-                self.work(stage, place)
+                with self.run_directory.keeping_failures():
+                    self.work(stage, place)
             self.write_ledger()
         return self.ledger()
 
@@ -94,7 +100,8 @@ class Pipeline:
         """One stage: its work, then what it did, then the file that says it has ended."""
         config = self.stage_config(stage, place)
         ingredients = self.ingredients(config, place)
-        with PreferenceStore.open(self.database_url()) as store:
+        had_labels = any((self.run_directory.path / "stages").glob(f"*/{BEGUN}"))
+        with PreferenceStore.open(self.database_url(), create=not had_labels) as store:
             before = store.watermark()
             self.prepare_directory(stage, place, config, ingredients)
             begun = place.begun_at(before)
@@ -102,15 +109,17 @@ class Pipeline:
             done = WORK[stage.kind](ingredients, place, self.progress, self.observe(place.run), self.stop_requested)
             seconds = time.perf_counter() - clock
             spent = labels_between(store, begun, store.watermark())
-            if done.model is not None and not (place.run.path / "model").is_dir():
-                save_model(place.run.path / "model", done.model, ingredients.codec)
+            if done.model is not None and not (place.run.path / MODEL).is_dir():
+                save_model(place.run.path / MODEL, done.model, ingredients.codec)
             row = self.measured(stage, place, config, store, spent) | {
                 "tokens_sampled": done.tokens_sampled + spent.tokens,
                 "tokens_trained": done.tokens_trained,
                 "seconds": seconds,
                 "note": done.note,
             }
-        write_json_atomic(place.run.path / ENDED, row)
+        model = place.run.path / MODEL
+        sums = sums_of(model) if model.is_dir() else {}
+        write_sealed_json(place.run.path / ENDED, {"row": row, MODEL: sums})
 
     def measured(
         self, stage: Stage, place: Place, config: Config, store: PreferenceStore, spent: Spent
@@ -120,7 +129,7 @@ class Pipeline:
             "stage": stage.label, "kind": stage.kind, "number": stage.number, "start": place.start_name,
             "labels": spent.labels, "audit_labels": spent.audit_labels,
         }  # fmt: skip
-        model = place.run.path / "model" if stage.kind != "sft" else place.run.reference
+        model = place.run.path / MODEL if stage.kind != "sft" else place.run.reference
         if stage.kind == "reward" or not model.is_dir():
             return row
         fast = config.policy.fast
@@ -131,7 +140,7 @@ class Pipeline:
         row |= measure_policy(config, codec, policy, sft, prompts, self.truth)
         asked = None
         if self.sft_model(model) != str(model):  # nobody is asked to compare SFT with itself
-            asked = ask_people(config, self.task, codec, store, self.key(stage), stage.label, policy, sft)
+            asked = compare_with_sft(config, self.task, codec, store, self.key(stage), stage.label, policy, sft)
         row["win_rate"], row["measure_labels"] = asked, 0 if asked is None else asked["count"]
         return row
 
@@ -161,7 +170,7 @@ class Pipeline:
             return f"{run}@{checkpoint}"
         if stage.kind == "reward":
             return self.start_of(stage)
-        return str(run / ("reference" if stage.kind == "sft" else "model"))
+        return str(run / ("reference" if stage.kind == "sft" else MODEL))
 
     def ensemble_before(self, stage: Stage) -> Path | None:
         """The newest ensemble of the stages before."""
@@ -189,6 +198,7 @@ class Pipeline:
         )
 
     def ingredients(self, config: Config, place: Place) -> Ingredients:
+        place.run.check_reference()
         directory = Path(place.start) if place.start else None
         if place.run.reference.is_dir() and place.stage.kind != "sft":
             directory = place.run.reference
@@ -199,13 +209,14 @@ class Pipeline:
 
     def prepare_directory(self, stage: Stage, place: Place, config: Config, ingredients: Ingredients) -> None:
         """The stage's run directory, with the pipeline's probes in it."""
-        if not place.run.manifest_file.is_file():
+        if not place.run.manifest_file.is_file() and place.run.sealed() is None:
             facts = {
                 "world": self.task.name, "seed": config.run.seed, "policy": place.start or "built in",
                 "stage": stage.kind, "pipeline": self.run_directory.name, "key": place.key,
                 "threads": ingredients.threads,
             }  # fmt: skip
             RunDirectory.create(place.run.path, config, facts)
+        RunDirectory.open(place.run.path).adopt(config)  # the pipeline's settings were agreed to when it was resumed
         shared = self.run_directory.path / SET_FILE
         if config.probes.every and not shared.is_file():
             self.build_probes(ingredients, shared)
@@ -221,12 +232,13 @@ class Pipeline:
         config = self.config
         pairs = labelled_pairs(ingredients.imported)
         if len(pairs) < 2:
-            pairs = self.compared(demonstration_pairs(self.task.demonstrations, config.run.seed, config.probes.prompts))
+            shown = demonstration_pairs(self.task.demonstrations, config.run.seed, config.probes.prompts)
+            pairs = self.compared(shown, ingredients.codec)
         if len(pairs) >= 2:
             context = Policy(ingredients.lm, fast=False).context
             build_set(pairs, ingredients.codec, config.run.seed, config.probes.prompts, context).save(path)
 
-    def compared(self, pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
+    def compared(self, pairs: Sequence[PreferencePair], codec: Codec) -> list[PreferencePair]:
         if self.task.labeller is None:
             return list(pairs)
         written = Provenance("demonstration", 0, 0)
@@ -237,18 +249,27 @@ class Pipeline:
             for n, (pair, both) in enumerate(zip(pairs, sides, strict=True))
         ]
         with PreferenceStore.open(self.database_url()) as store:
+            asked = asking(self.config, self.task, codec, store, key).within_budget(asked, "the probes")
             store.add_comparisons(asked)
-            labels: list[Label] = [label for label in self.task.labeller.label(asked) if label.choice != Choice.TIE]
+            labels = [label for label in answers_of(self.task.labeller, asked) if label.choice != Choice.TIE]
             store.add_labels(labels)
             return labelled_pairs(store.labelled_among([c.id for c in asked]))
 
     def ledger(self) -> list[dict[str, Any]]:
         files = [self.place(stage).run.path / ENDED for stage in self.stages]
-        return [dict(read_json(file)) for file in files if file.is_file()]
+        return [dict(read_sealed_json(file)["row"]) for file in files if file.is_file()]
 
     def write_ledger(self) -> None:
         text = "".join(json.dumps(row) + "\n" for row in self.ledger())
         write_atomic(self.run_directory.path / LEDGER, text.encode())
+
+
+def check_ended(run: RunDirectory) -> None:
+    """Refuse a stage that has ended and is not as it ended: later stages go on from it."""
+    ended = read_sealed_json(run.path / ENDED)
+    why = "and later stages go on from it"
+    check_sums(run.path / MODEL, ended[MODEL], why)
+    run.check_reference()
 
 
 def check_pipeline(config: Config, task: Task) -> None:

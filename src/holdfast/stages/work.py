@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.files import read_json, write_json_atomic
+from holdfast.checkpoint.files import read_sealed_json, write_sealed_json
 from holdfast.models.lora import merged
 from holdfast.preferences.pair import pairs_of
 from holdfast.reward.replay import holdout_place
@@ -25,8 +24,10 @@ from holdfast.run.reference import imitator, prepare_reference, take_in
 from holdfast.stages.distillation import EPOCHS, distil
 from holdfast.stages.dpo_run import assemble_dpo
 from holdfast.stages.plan import Stage
+from holdfast.text import counted
 from holdfast.track.progress import Progress
-from holdfast.track.tracker import Tracker
+from holdfast.track.sinks import read_rows
+from holdfast.track.tracker import METRICS_FILE, PROBES_FILE, Tracker
 from holdfast.train.best_of_n import BestOfN
 
 BEGUN = "begun.json"
@@ -50,8 +51,8 @@ class Place:
         """The newest label when the stage began, also after it was cut and resumed."""
         file = self.run.path / BEGUN
         if not file.is_file():
-            write_json_atomic(file, {"watermark": watermark})
-        return int(read_json(file)["watermark"])
+            write_sealed_json(file, {"watermark": watermark})
+        return int(read_sealed_json(file)["watermark"])
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def work_sft(
     """Supervised fine-tuning; the result is the run's reference."""
     with closing(Tracker(place.run.path)) as tracker:
         if not place.run.reference.is_dir():
-            tracker.restore({**tracker.state(), "probes": 0})
+            tracker.forget(PROBES_FILE)
         prepare_reference(ingredients, place.run, tracker, progress)
     codec, config = ingredients.codec, ingredients.config
     tokens = sum(len(codec.encode_response(d.response)) for d in ingredients.task.demonstrations)
@@ -92,8 +93,8 @@ def work_reward(
     pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])
     shares = [labels_for(k, len(ensemble.members), pairs) for k in range(len(ensemble.members))]
     tokens = config.epochs * sum(len(p.a) + len(p.b) for share in shares for p in share)
-    right = "" if accuracy is None else f", right on {accuracy:.1%} of held-out labels"
-    return Done(tokens_trained=tokens, note=f"{ensemble.labels:,} labels{right}")
+    right = "" if accuracy is None else f", right on {accuracy.of('held-out label')}"
+    return Done(tokens_trained=tokens, note=f"{counted(ensemble.labels, 'label')}{right}")
 
 
 def work_ppo(
@@ -118,7 +119,7 @@ def work_dpo(
         dpo.run()
         pairs, lm = dpo.pairs, merged(dpo.policy.lm)
     tokens = sum(len(p.chosen) + len(p.rejected) for p in pairs)
-    return Done(lm, 0, ingredients.config.dpo.epochs * tokens, f"{len(pairs):,} pairs")
+    return Done(lm, 0, ingredients.config.dpo.epochs * tokens, counted(len(pairs), "pair"))
 
 
 def work_distil(
@@ -131,7 +132,7 @@ def work_distil(
     policy = imitator(ingredients)
     with closing(Tracker(place.run.path)) as tracker:
         chooser = BestOfN(policy, ensemble, codec, sampling_of(config), config.reward.aggregation)
-        tracker.restore({**tracker.state(), "probes": 0})
+        tracker.forget(PROBES_FILE)
         probes = probe_set(config, place.run, codec, policy.context, ())
         prober = prober_of(config, place.run, codec, tracker, "distil", probes)
         if prober is not None:
@@ -144,7 +145,7 @@ def work_distil(
         done = distil(chooser, ingredients.task.prompts, config, progress, after_update)
     take_in(ingredients, policy)
     trained = EPOCHS * done.answers * done.tokens_sampled // max(1, config.bestofn.n * done.answers)
-    return Done(ingredients.lm, done.tokens_sampled, trained, f"imitated {done.answers:,} answers")
+    return Done(ingredients.lm, done.tokens_sampled, trained, f"imitated {counted(done.answers, 'answer')}")
 
 
 WORK = {"sft": work_sft, "reward": work_reward, "ppo": work_ppo, "dpo": work_dpo, "distil": work_distil}
@@ -152,6 +153,6 @@ WORK = {"sft": work_sft, "reward": work_reward, "ppo": work_ppo, "dpo": work_dpo
 
 def rollout_tokens(run: Path, answers: int) -> int:
     """Tokens of the answers that the policy was trained on."""
-    file = run / "metrics.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    file = run / METRICS_FILE
+    rows = read_rows(file) if file.is_file() else ()
     return int(sum(answers * row["response/length_mean"] for row in rows if row.get("response/length_mean")))

@@ -91,6 +91,9 @@ _METRICS = (
     # The ensemble
     Metric("ensemble/spread",
            "mean over the step's answers of the population sd over members of the standardised score", _SD, "down"),
+    Metric("ensemble/degraded",
+           "reward members that are left out, since they fail or give every answer the same score; only where there "
+           "are any", "members", "down"),
     Metric("ensemble/version", "version of the ensemble that scored the step", "version", "neither"),
     Metric("ensemble/labels", "labels in the store when the version in use was trained, held-out ones included",
            "labels", "up"),

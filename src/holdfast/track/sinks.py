@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import io
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
-from holdfast.checkpoint.files import sync, sync_directory, write_all
+from holdfast.checkpoint.files import Written, sync, sync_directory, write_all
+from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
 
 # First in a row, the rest by name: equal runs give equal bytes, and a person finds the step.
 _FIRST_KEYS = ("stage", "step", "round", "event", "time")
 
 PROJECT = "holdfast"
+
+
+class Digest(Protocol):
+    """A running checksum, as hashlib has it."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
 
 
 class Sink(Protocol):
@@ -29,7 +41,10 @@ class Sink(Protocol):
 
 
 class JsonlFile:
-    """A file of one JSON object per line that only grows, except when a resumed run takes it back."""
+    """A file of one JSON object per line that only grows, except when a resumed run takes it back.
+
+    Its SHA-256 is carried along with every row, so that to say how far it has come reads nothing.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,6 +56,9 @@ class JsonlFile:
             self._drop_torn_line()
         except OSError as error:
             raise HoldfastError(f"{path} cannot be opened for writing ({error.strerror}).") from error
+        # Of what was there before: read when it is first asked for, since most files are taken back first.
+        self._size = self.size()
+        self._digest: Digest | None = None if self._size else hashlib.sha256()
 
     def append(self, row: Mapping[str, object]) -> None:
         """Write one row; when the call returns, another process can read it."""
@@ -54,28 +72,31 @@ class JsonlFile:
             raise HoldfastError(
                 f"{self.path} could not be written ({error.strerror}); fix that and resume the run."
             ) from error
+        self._size += len(line)
+        if self._digest is not None:
+            self._digest.update(line)
 
     def size(self) -> int:
-        """Bytes written so far."""
+        """Bytes that the file has."""
         return os.fstat(self._descriptor).st_size
+
+    def committed(self) -> Written:
+        """How far the file has come, once all its rows are on the disk: for a checkpoint, and to take it back to."""
+        self.sync()
+        if self._digest is None:
+            with self.path.open("rb") as file:
+                self._digest = digest_of_first(file, self._size)
+        return Written(self._size, self._digest.hexdigest())
 
     def sync(self) -> None:
         """Return once all rows are on the disk."""
         sync(self._descriptor)
 
-    def check_holds(self, offset: int) -> None:
-        """Refuse to be taken back to a place that the file does not reach."""
-        if not 0 <= offset <= self.size():
-            raise HoldfastError(
-                f"{self.path} has {self.size()} bytes but the checkpoint was saved when it had {offset}; "
-                "rows are missing, so restore the file or start a new run."
-            )
-
-    def truncate(self, offset: int) -> None:
-        """Take the file back to a size that it had before, durably."""
-        self.check_holds(offset)
-        os.ftruncate(self._descriptor, offset)
+    def take_back(self, committed: Written, digest: Digest) -> None:
+        """Take the file back to where it was, durably; `digest` is what `check_log` has read of it."""
+        os.ftruncate(self._descriptor, committed.size)
         self.sync()
+        self._size, self._digest = committed.size, digest
 
     def close(self) -> None:
         """Close the file; closing twice is allowed."""
@@ -96,12 +117,63 @@ class JsonlFile:
             os.ftruncate(self._descriptor, end)
 
 
+NOTHING = Written(0, hashlib.sha256().hexdigest())
+
+
+def check_log(path: Path, committed: Written) -> Digest:
+    """Refuse a log of which what a checkpoint counts on is missing or changed; its running SHA-256. Only reads."""
+    try:
+        size = path.stat().st_size if path.exists() else 0
+        if size < committed.size:
+            raise HoldfastError(
+                f"{path} has {size} bytes but the checkpoint was saved when it had {committed.size}; "
+                "rows are missing, so bring the file back from a copy or start a new run."
+            )
+        with path.open("rb") if size else io.BytesIO() as file:
+            digest = digest_of_first(file, committed.size)
+    except OSError as error:
+        raise HoldfastError(f"{path} cannot be read ({error.strerror}).") from error
+    if digest.hexdigest() != committed.sha256:
+        raise HoldfastError(
+            f"{path} was changed: its first {committed.size} bytes are not those that the checkpoint was saved with, "
+            "so bring the file back from a copy or start a new run."
+        )
+    return digest
+
+
+def mark_logs(logs: Sequence[JsonlFile], places: dict[str, Any]) -> None:
+    """Write how far these files have come into `places`, by name, as JSON for a checkpoint."""
+    places |= {log.path.name: asdict(log.committed()) for log in logs}
+
+
+def rewind_logs(logs: Sequence[JsonlFile], places: Mapping[str, Mapping[str, Any]]) -> None:
+    """Take these files back to where `mark_logs` found them, all or none; one without a place is emptied."""
+    committed = {log: Written(**places[log.path.name]) for log in logs if log.path.name in places}
+    digests = {log: check_log(log.path, place) for log, place in committed.items()}
+    for log in logs:
+        log.take_back(committed.get(log, NOTHING), digests.get(log, hashlib.sha256()))
+
+
+def digest_of_first(file: BinaryIO, size: int) -> Digest:
+    """The SHA-256 of a file's first bytes, to be carried on."""
+    digest = hashlib.sha256()
+    while size > 0 and (piece := file.read(min(size, 1 << 20))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest
+
+
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Read a JSON-lines file that may be growing: a last line without its newline is not there yet."""
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
-                yield json.loads(line)
+                try:
+                    yield json_of(line)
+                except ValueError as error:
+                    raise HoldfastError(
+                        f"{path} is damaged: line {number} is not JSON ({error}); bring the file back from a copy."
+                    ) from error
 
 
 def _ordered(row: Mapping[str, object]) -> dict[str, object]:

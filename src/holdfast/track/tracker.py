@@ -15,12 +15,15 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.events import event_kind
 from holdfast.track.metrics import metric
-from holdfast.track.sinks import JsonlFile, Sink
+from holdfast.track.sinks import JsonlFile, Sink, mark_logs, rewind_logs
 
+METRICS_FILE = "metrics.jsonl"
+SAMPLES_FILE = "samples.jsonl"
 PROBES_FILE = "probes.jsonl"
 
 
@@ -28,14 +31,12 @@ class Tracker:
     """Writes the rows of a run to its directory, and its metrics to the sinks as well."""
 
     def __init__(self, run_dir: Path, sinks: Sequence[Sink] = ()) -> None:
-        self._metrics = JsonlFile(run_dir / "metrics.jsonl")
+        self._metrics = JsonlFile(run_dir / METRICS_FILE)
         self._events = JsonlFile(run_dir / "events.jsonl")
-        self._samples = JsonlFile(run_dir / "samples.jsonl")
+        self._samples = JsonlFile(run_dir / SAMPLES_FILE)
         self._timings = JsonlFile(run_dir / "timings.jsonl")
         self._probes = JsonlFile(run_dir / PROBES_FILE)
-        self._rewound = {
-            "metrics": self._metrics, "events": self._events, "samples": self._samples, "probes": self._probes,
-        }  # fmt: skip
+        self._rewound = (self._metrics, self._events, self._samples, self._probes)
         self._sinks = tuple(sinks)
 
     def metrics(self, step: int, round: int, values: Mapping[str, float]) -> None:
@@ -72,28 +73,33 @@ class Tracker:
             raise ValueError("The field name 'time' is taken; call it something else.")
         self._timings.append({"step": step, "round": round, "time": _now(), **seconds})
 
-    def state(self) -> dict[str, int]:
-        """Sizes of the files for a checkpoint to store; every row before them is on the disk."""
-        for file in self._rewound.values():
-            # Otherwise a power cut could keep the checkpoint and lose rows that it counts on.
-            file.sync()
-        return {name: file.size() for name, file in self._rewound.items()}
+    def state(self) -> dict[str, Any]:
+        """Size and SHA-256 of the files for a checkpoint to store, by name; every row before them is on the disk."""
+        places: dict[str, Any] = {}
+        # On the disk, since a power cut could otherwise keep the checkpoint and lose rows that it counts on.
+        mark_logs(self._rewound, places)
+        return places
 
-    def restore(self, offsets: Mapping[str, int]) -> None:
-        """Take metrics, events, samples and probes back to where they were at a checkpoint; all of them or none."""
-        if offsets.keys() != self._rewound.keys():
+    def restore(self, places: Mapping[str, Any]) -> None:
+        """Take metrics, events, samples and probes back to where they were at a checkpoint; all of them or none.
+
+        A file that is no longer what the checkpoint was saved with is refused.
+        """
+        needed = {file.path.name for file in self._rewound}
+        if places.keys() != needed:
             raise HoldfastError(
-                f"The checkpoint holds places in {', '.join(sorted(offsets)) or 'no file'}, but "
-                f"{', '.join(sorted(self._rewound))} are needed; resume from another checkpoint."
+                f"The checkpoint holds places in {', '.join(sorted(places)) or 'no file'}, but "
+                f"{', '.join(sorted(needed))} are needed; resume from another checkpoint."
             )
-        for name, file in self._rewound.items():
-            file.check_holds(offsets[name])
-        for name, file in self._rewound.items():
-            file.truncate(offsets[name])
+        rewind_logs(self._rewound, places)
+
+    def forget(self, *names: str) -> None:
+        """Empty these files: what they tell of will be done again from the start."""
+        rewind_logs([file for file in self._rewound if file.path.name in names], {})
 
     def close(self) -> None:
         """Close the files and the sinks."""
-        for file in (*self._rewound.values(), self._timings):
+        for file in (*self._rewound, self._timings):
             file.close()
         for sink in self._sinks:
             sink.close()

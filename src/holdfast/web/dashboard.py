@@ -16,6 +16,7 @@ from holdfast.report import rounds, words
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.panels import panels
 from holdfast.reward.ensemble import VersionStore
+from holdfast.run.demand import Demand, done_of, label_demand
 from holdfast.web.renderer import page, render
 from holdfast.web.security import TheSite, Watching
 from holdfast.web.site import Site
@@ -38,6 +39,7 @@ ON_TIME_LINE = {
     "stopped": "stopped",
     "owner": "owner",
     "label_quality": "labels",
+    "labels_missing": "labels",
     "kl_limit": "KL limit",
     "waiting": "waits",
     "waited": "goes on",
@@ -126,14 +128,25 @@ def dashboard(request: Request, visitor: Watching, site: TheSite) -> Response:
 
 def _asides(site: Site) -> dict[str, Any]:
     """What is not drawn from the run's files: who is waited for, what was asked, where one can go back to."""
-    recent = site.requests.recent(8)
+    recent, picture = site.requests.recent(8), site.live.picture_soon()
     return {
+        "state": words.status(picture.data) if picture else "",
+        "demand": demand_of(site),
+        "asked": site.store.count_asked(site.run.key),
         "batches": site.queue.waiting(),
         "requests": recent,
         "paused": _paused(site),
         "checkpoints": list(reversed(CheckpointStore(site.run.checkpoints).names())),
         "versions": sorted(VersionStore(site.run.rewards).accepted(), reverse=True),
     }
+
+
+def demand_of(site: Site) -> Demand | None:
+    """How many comparisons the run will still ask for by its settings; None for one that has no round before it."""
+    manifest = site.run.manifest()
+    if manifest.get("stage"):
+        return None
+    return label_demand(site.config, "ensemble" in manifest, done_of(site.run, site.store.count_asked(site.run.key)))
 
 
 def _paused(site: Site) -> bool:
@@ -155,6 +168,12 @@ def live(visitor: Watching, site: TheSite, have: int = 0) -> Response:
 def aside(visitor: Watching, site: TheSite) -> Response:
     """What is asked and waited for, which changes without the run's files."""
     return HTMLResponse(render("aside.html", visitor=visitor, **_asides(site)))
+
+
+@router.get("/live/waits")
+def waits(visitor: Watching, site: TheSite) -> Response:
+    """Whether the run waits for people, and the way to where they answer."""
+    return HTMLResponse(render("waits.html", visitor=visitor, batches=site.queue.waiting()))
 
 
 @router.get("/live/more")

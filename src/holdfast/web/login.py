@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from holdfast.errors import HoldfastError
-from holdfast.people.accounts import SESSION_SECONDS, Account
+from holdfast.people.accounts import SESSION_SECONDS, Account, folded
 from holdfast.web.renderer import page
 from holdfast.web.security import AnyoneForm, Refused, TheSite, check_origin, cookie_of, scheme_of, visitor_of
 from holdfast.web.site import Site
@@ -36,7 +36,7 @@ def login(request: Request, site: TheSite, name: Field = "", password: Field = "
 
 def check_login(request: Request, site: Site, name: str, password: str) -> Account | None:
     """The account, None if name and password are wrong; too many wrong ones have to wait."""
-    keys = (f"from {request.client.host if request.client else ''}", f"as {name[:200]}")
+    keys = (f"from {request.client.host if request.client else ''}", f"as {folded(name[:200])}")
     if wait := site.logins.begin(*keys):
         raise Refused(429, f"Too many tries; wait {wait:.0f} seconds.", wait)
     account = site.accounts.check_password(name, password)

@@ -33,8 +33,7 @@ QUESTIONS: dict[OwnerAction, str] = {
 CONSEQUENCES: dict[OwnerAction, str] = {
     "pause": "The run saves itself after the step it is in and waits. Nothing is lost.",
     "resume": "The run goes on from where it was paused.",
-    "audit": "The round ends after the step it is in, and people are asked about as many pairs as in a "
-    "suspicious round.",
+    "audit": "The round ends after the step it is in, and its audit asks about as many pairs as in a suspicious round.",
     "rollback": "Policy, critic, optimiser, KL control and ensemble go back together to that checkpoint. Steps since "
     "then are undone; labels are kept.",
     "reward": "That version scores from here on; the policy stays as it is. The next refresh starts from it, with all "

@@ -13,10 +13,11 @@ from holdfast.charts.spec import ChartSpec, Series
 from holdfast.charts.style import PALETTE_SIZE
 from holdfast.report import rounds, words
 from holdfast.report.data import RunData, RunFollower
-from holdfast.report.guard_panels import one_half, people_line, window
+from holdfast.report.delivered import KL_FIGURE, PROXY_FIGURE, Delivered, delivered
+from holdfast.report.guard_panels import one_half, rate_line, window
 from holdfast.report.panels import MAIN, MORE, MetricPanel
 from holdfast.report.undone import undone
-from holdfast.text import format_value, percent
+from holdfast.text import format_value
 from holdfast.web.renderer import page
 from holdfast.web.security import TheSite, Watching
 
@@ -71,36 +72,45 @@ def overlaid(panel: MetricPanel, runs: dict[str, RunData]) -> ChartSpec:
 
 
 def audited(runs: dict[str, RunData]) -> ChartSpec:
-    """People's win rate against the reference, with its interval."""
+    """How often the policy is preferred to the reference, with its interval."""
     series = []
     for colour, (name, run) in enumerate(runs.items()):
         gone = undone(run)
         kept = [event for event in run.happened("audit") if not gone.covers(event.step)]
-        series.append(people_line(name, kept, "reference", colour))
+        series.append(rate_line(name, kept, "reference", colour))
     return ChartSpec(
-        "People prefer it to the reference",
+        "Preferred to the reference",
         "Share of fresh pairs, a tie as half, with the 95% interval. Undone rounds are left out.",
         series=tuple(series), limit=one_half([x for one in series for x in one.xs]), percent=True,
     )  # fmt: skip
 
 
 def figures(runs: dict[str, RunData]) -> list[tuple[str, list[str]]]:
-    """The key figures of each run, a row for each."""
+    """The key figures of each run, a row for each; those of a policy are of the one that the run delivers."""
+    policies = [delivered(run) for run in runs.values()]
 
-    def last(run: RunData, metric: str) -> str:
-        known = undone(run).kept(run.known(metric))
-        return format_value(known[-1][1]) if known else "–"
+    def preferred(policy: Delivered) -> str:
+        rate = policy.preferred_to_reference
+        return "–" if rate is None else f"{rate.share.of('pair')} by {rate.answered_by}"
 
-    rows: list[tuple[str, list[str]]] = [("status", [words.status(run) for run in runs.values()])]
+    def figure(policy: Delivered, name: str) -> str:
+        known = policy.figures.get(name)
+        return "–" if known is None else format_value(known.end)
+
+    def proxy(policy: Delivered) -> str:
+        version = policy.reward_version
+        return figure(policy, PROXY_FIGURE) + ("" if version is None else f" by v{version}")
+
     summaries = [rounds.summary(run) for run in runs.values()]
-    rows.append(("verdict", [one.verdict if one and one.verdict else "–" for one in summaries]))
-    rows.append(("rollbacks", [str(one.rollbacks) if one else "–" for one in summaries]))
-    rates = [percent(one.reference.rate) if one and one.reference else "–" for one in summaries]
-    rows.append(("people prefer it to the reference", rates))
-    rows.append(("steps", [f"{len(run.metrics):,}" for run in runs.values()]))
-    for title, metric in (("proxy", "objective/scores"), ("KL to reference", "objective/kl"), ("beta", "control/beta")):
-        rows.append((title, [last(run, metric) for run in runs.values()]))
-    return rows
+    return [
+        ("status", [words.status(run) for run in runs.values()]),
+        ("verdict", [words.verdict(one) if one and one.verdict else "–" for one in summaries]),
+        ("delivers", [policy.policy for policy in policies]),
+        ("preferred to the reference", [preferred(policy) for policy in policies]),
+        ("steps", [f"{len(run.metrics):,}" for run in runs.values()]),
+        ("proxy", [proxy(policy) for policy in policies]),
+        ("KL to reference", [figure(policy, KL_FIGURE) for policy in policies]),
+    ]
 
 
 @router.get("/compare")

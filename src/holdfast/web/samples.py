@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, pstdev
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from holdfast.people.judge import prompt_text
 from holdfast.preferences.comparison import LabelledComparison, Purpose
 from holdfast.report.data import RunData, SampleRow
+from holdfast.report.delivered import delivered
 from holdfast.report.undone import undone
 from holdfast.text import clip
 from holdfast.web.renderer import page
@@ -22,6 +23,7 @@ from holdfast.web.security import TheSite, Watching
 router = APIRouter(include_in_schema=False)
 
 Order = Literal["round", "reward", "disagreement", "suspicion"]
+View = Literal["pairs", "rounds"]
 ON_A_PAGE = 30
 PAIRS_ON_A_PAGE = 60
 MOST_PAIRS = 5_000
@@ -75,6 +77,28 @@ def shown_samples(run: RunData) -> list[ShownSample]:
     ]
 
 
+@dataclass(frozen=True)
+class BeforeAndAfter:
+    """The first answer to a fixed prompt, and the delivered policy's; None where that is the first policy."""
+
+    before: ShownSample
+    after: ShownSample | None
+
+    @property
+    def newest(self) -> ShownSample:
+        return self.after or self.before
+
+
+def before_and_after(shown: Sequence[ShownSample], step: int) -> list[BeforeAndAfter]:
+    """A pair for each prompt: its first answer, and its newest one up to the step that the run stands on."""
+    pairs = []
+    for number in sorted({one.row.prompt_index for one in shown}):
+        mine = sorted((one for one in shown if one.row.prompt_index == number), key=lambda one: one.row.step)
+        later = [one for one in mine[1:] if not one.undone and one.row.step <= step]
+        pairs.append(BeforeAndAfter(mine[0], later[-1] if later else None))
+    return pairs
+
+
 @router.get("/samples")
 def samples(
     request: Request,
@@ -82,17 +106,24 @@ def samples(
     site: TheSite,
     prompt: Annotated[int, Query(ge=-1, le=10**6)] = -1,
     sort: Order = "suspicion",
+    view: View = "pairs",
     start: Annotated[int, Query(ge=0, le=10**9)] = 0,
 ) -> Response:
-    """Answers to one fixed prompt, or to all of them, across rounds."""
-    everything = shown_samples(site.live.picture().data)
+    """Answers to one fixed prompt, or to all of them: before and after side by side, or of every round."""
+    run = site.live.picture().data
+    everything, policy = shown_samples(run), delivered(run)
     prompts = {one.row.prompt_index: one.row.prompt for one in everything}
-    wanted = [one for one in everything if prompt in (-1, one.row.prompt_index)]
-    wanted.sort(key=lambda one: (-one.key(sort), one.row.prompt_index))
+    asked = [one for one in everything if prompt in (-1, one.row.prompt_index)]
+    found: list[Any] = asked if view == "rounds" else before_and_after(asked, policy.step)
+    found.sort(key=lambda one: (-_newest(one).key(sort), _newest(one).row.prompt_index))
     return page(
-        request, "samples.html", visitor, prompts=sorted(prompts.items()), prompt=prompt, sort=sort, start=start,
-        shown=wanted[start : start + ON_A_PAGE], count=len(wanted), step=ON_A_PAGE,
+        request, "samples.html", visitor, prompts=sorted(prompts.items()), prompt=prompt, sort=sort, view=view,
+        start=start, shown=found[start : start + ON_A_PAGE], count=len(found), step=ON_A_PAGE, policy=policy.policy,
     )  # fmt: skip
+
+
+def _newest(one: ShownSample | BeforeAndAfter) -> ShownSample:
+    return one.newest if isinstance(one, BeforeAndAfter) else one
 
 
 @dataclass(frozen=True)

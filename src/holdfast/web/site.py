@@ -90,7 +90,7 @@ class Site:
 def open_site(run: RunDirectory, host: str = "127.0.0.1") -> Site:
     """The site of a run directory, with its database open."""
     config = run.config()
-    store = PreferenceStore.open(run.database_url(config))
+    store = run.open_store(config)
     return Site(
         run=run,
         config=config,

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from holdfast.config.schema import DataConfig
 from holdfast.data.formats import read_demonstrations, read_prompts
+from holdfast.data.left_out import RowsLeftOut
 from holdfast.data.splits import split
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Demonstration
 from holdfast.preferences.labeller import Labeller
+from holdfast.text import counted
 from holdfast.worlds.protocol import LabellerSettings
 
 
@@ -22,28 +24,30 @@ class Files:
     def __init__(self, data: DataConfig) -> None:
         if not data.prompts:
             raise HoldfastError(
-                'world.name = "files" needs prompts: set data.prompts to a .jsonl, .parquet or .txt file, '
+                'world.name = "files" needs prompts: set data.prompts to a file (JSON, CSV, Parquet or text), '
                 "a directory that datasets saved, or hub:owner/name."
             )
-        prompts = list(dict.fromkeys(read_prompts(data.prompts)))
+        left_out = RowsLeftOut(data.skip_bad)
+        prompts = list(dict.fromkeys(read_prompts(data.prompts, left_out)))
         notes = []
         if data.heldout_prompts:
-            self._heldout = list(dict.fromkeys(read_prompts(data.heldout_prompts)))
+            self._heldout = list(dict.fromkeys(read_prompts(data.heldout_prompts, left_out)))
             apart = set(self._heldout)
             self._prompts = [p for p in prompts if p not in apart]
             if len(self._prompts) < len(prompts):
-                notes.append(
-                    f"{len(prompts) - len(self._prompts):,} of {len(prompts):,} prompts are held out and do not train."
-                )
+                taken = len(prompts) - len(self._prompts)
+                stay = "is held out and does not train" if taken == 1 else "are held out and do not train"
+                notes.append(f"{taken:,} of {counted(len(prompts), 'prompt')} {stay}.")
         else:
             self._prompts, self._heldout = split(prompts, data.heldout_share)
             apart = set(self._heldout)
-        shown = read_demonstrations(data.demonstrations) if data.demonstrations else []
+        shown = read_demonstrations(data.demonstrations, left_out) if data.demonstrations else []
         # Held-out prompts train nothing, and that includes imitation.
         self._demonstrations = [d for d in shown if d.prompt not in apart]
         if taken_out := len(shown) - len(self._demonstrations):
-            notes.append(f"{taken_out:,} of {len(shown):,} demonstrations answer held-out prompts and are left out.")
-        self.notes = tuple(notes)
+            stay = "answers a held-out prompt and is" if taken_out == 1 else "answer held-out prompts and are"
+            notes.append(f"{taken_out:,} of {counted(len(shown), 'demonstration')} {stay} left out.")
+        self.notes, self.left_out = (*left_out.notes, *notes), tuple(left_out.lines)
 
     def prompts(self) -> Sequence[Prompt]:
         return self._prompts

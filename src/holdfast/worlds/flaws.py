@@ -21,7 +21,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError, first_line
+from holdfast.errors import HoldfastError, OwnCodeError
 from holdfast.models.codec import Codec
 from holdfast.preferences.comparison import Demonstration
 
@@ -162,7 +162,7 @@ def bonus_of(flaw: Flaw, prompt: str, response: str) -> float:
     except HoldfastError:
         raise
     except Exception as error:  # the flaw may be the user's own code
-        raise HoldfastError(f"The flaw {flaw.name} failed: {first_line(error)}") from error
+        raise OwnCodeError(f"The flaw {flaw.name} failed", error) from error
     if not math.isfinite(bonus):
         raise HoldfastError(f"The flaw {flaw.name} gives {bonus} for an answer; give a finite number.")
     return bonus

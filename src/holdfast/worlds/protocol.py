@@ -70,6 +70,7 @@ class Task:
     labeller: Labeller | None
     policy_directory: Path | None
     notes: tuple[str, ...] = ()  # what a person should know about the data before the work begins
+    left_out: tuple[str, ...] = ()  # rows of the data that could not be used, as JSON with place and reason
 
 
 def task_of(world: World, settings: LabellerSettings) -> Task:
@@ -83,4 +84,5 @@ def task_of(world: World, settings: LabellerSettings) -> Task:
         labeller=world.labeller(settings),
         policy_directory=None if directory is None else Path(directory()),
         notes=tuple(getattr(world, "notes", ())),
+        left_out=tuple(getattr(world, "left_out", ())),
     )

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.config.schema import DataConfig
 from holdfast.data.splits import Lengths
-from holdfast.errors import HoldfastError, first_line
+from holdfast.errors import HoldfastError, OwnCodeError
 from holdfast.models.prompt import Message
 from holdfast.people.team import MODES, TeamLabeller
 from holdfast.preferences.comparison import Demonstration
@@ -50,7 +50,7 @@ def load_task(config: Config, world: World) -> Task:
     except HoldfastError:
         raise
     except Exception as error:
-        raise HoldfastError(f"The world {config.world.name} failed: {first_line(error)}") from error
+        raise OwnCodeError(f"The world {config.world.name} failed", error) from error
     if config.world.labeller:
         labeller = _labeller(config)
         if not (isinstance(getattr(labeller, "name", None), str) and callable(getattr(labeller, "label", None))):
@@ -87,7 +87,7 @@ def load_flaw(spec: str, seed: int, demonstrations: Sequence[Demonstration] = ()
         except HoldfastError:
             raise
         except Exception as error:  # the flaw may be the user's own code
-            raise HoldfastError(f"The flaw {spec} failed to read the demonstrations: {first_line(error)}") from error
+            raise OwnCodeError(f"The flaw {spec} failed to read the demonstrations", error) from error
     return flaw
 
 
@@ -140,9 +140,7 @@ def load_class(spec: str, setting: str, names: Sequence[str] = ()) -> Any:
     try:
         module_spec.loader.exec_module(module)
     except Exception as error:
-        raise HoldfastError(
-            f"The file {path} cannot be imported: {type(error).__name__}: {first_line(error)}"
-        ) from error
+        raise OwnCodeError(f"The file {path} cannot be imported", error) from error
     if not hasattr(module, class_name):
         raise HoldfastError(f"The file {path} has no class {class_name}.")
     return getattr(module, class_name)
@@ -154,9 +152,7 @@ def _call(kind: Any, name: str, seed: int, options: dict[str, Any]) -> Any:
     except HoldfastError:
         raise
     except Exception as error:
-        raise HoldfastError(
-            f"{name} cannot be made with seed {seed} and options {options}: {first_line(error)}"
-        ) from error
+        raise OwnCodeError(f"{name} cannot be made with seed {seed} and options {options}", error) from error
 
 
 def _refuse_unused_files(data: DataConfig) -> None:

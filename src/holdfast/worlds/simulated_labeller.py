@@ -20,6 +20,8 @@ class SimulatedLabeller:
     the flip; equal answers are a coin toss.
     """
 
+    called = "the simulated labeller"
+
     def __init__(self, name: str, judgement: AnswerValue, settings: LabellerSettings) -> None:
         self.name = name
         self._judgement = judgement

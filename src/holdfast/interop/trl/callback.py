@@ -8,9 +8,9 @@ on_train_end     a last audit where the last step had none
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ import torch
 from transformers import TrainerCallback
 
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.config.schema import AuditConfig, GuardConfig
+from holdfast.config.schema import AuditConfig, GuardConfig, LabelsConfig
 from holdfast.control.kl import FixedKL, KLController
+from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
+from holdfast.guard.plan import budget_for
 from holdfast.guard.review import Review
 from holdfast.interop.trl.answers import Player, TrainerAnswers
 from holdfast.interop.trl.host import Batch, TrainerHost
@@ -42,6 +44,8 @@ from holdfast.track.tracker import Tracker
 # Under this name the guard's state is in the trainer's own trainer_state.json. It is not that of a class, because the
 # trainer would then make a new callback from it, which would know neither the ensemble nor the labeller.
 SAVED_AS = "holdfast"
+# How the keys of all sittings of a trainer begin: with this and the step at which one began.
+FAMILY = "trl@"
 # Prompts that audits and baselines are drawn from: enough that few come twice, few enough to encode at the start.
 AUDIT_PROMPTS = 2000
 # The trainer's own numbers that signals are made from.
@@ -65,6 +69,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         every: int = 10,
         guard: GuardConfig | None = None,
         audit: AuditConfig | None = None,
+        labels: LabelsConfig | None = None,
         controller: KLController | None = None,
         prompts: Sequence[TRLPrompt] | None = None,
         refresh: bool = False,
@@ -77,7 +82,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         if guard is not None and guard.mode == "off":
             raise HoldfastError("The guard's mode is off; leave the callback out, or set the mode to act or advise.")
         self.reward, self.labeller = reward, labeller_of(labeller)
-        self.guard, self.audit = guard or GuardConfig(), audit or AuditConfig()
+        self.guard, self.audit, self.labels = guard or GuardConfig(), audit or AuditConfig(), labels or LabelsConfig()
         self._every, self._controller, self._prompts, self._refresh = every, controller, prompts, refresh
         self._seed, self._directory, self._say = seed, directory, say
         self._trainer: Any = None
@@ -194,13 +199,14 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         answers = TrainerAnswers(
             trainer, reward, {tuple(reward.codec.encode_prompt(p)): g for p, g in zip(prompts, originals, strict=True)}
         )
-        key = free_key(store, f"trl@{state.global_step}")
+        key = free_key(store, f"{FAMILY}{state.global_step}")
         collector = Collector(
-            key, reward.codec, prompts, store, self.labeller, reward.ensemble, reward.config.preferences, self._seed
-        )
+            key, reward.codec, prompts, store, self.labeller, reward.ensemble, reward.config.preferences, self._seed,
+            budget=budget_for(self.labels, self.audit, rounds), family=FAMILY,
+        )  # fmt: skip
         anchor = Player("anchor", trainer)
         anchor.load_state_dict(trained_weights(bare_model(trainer)))
-        return TrainerHost(
+        host = TrainerHost(
             trainer=trainer,
             review=Review.planned(self.guard, self.audit, rounds, self._seed, collector),
             controller=self._controller or FixedKL(float(trainer.beta)),
@@ -214,6 +220,9 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             say=self._say,
             rounds=rounds,
         )  # fmt: skip
+        collector.event = host.event
+        reward.ensemble.tell = lambda left_out: host.event("member_degraded", **asdict(left_out))
+        return host
 
     def _refresher(self, directory: Path, store: PreferenceStore, answers: TrainerAnswers) -> EnsembleTeacher:
         reward = self.reward
@@ -282,7 +291,10 @@ def names_in(output: Path) -> set[str]:
     names = set()
     for path in output.glob("checkpoint-*/trainer_state.json"):
         # Not by our own reader: a trainer's log may hold NaN.
-        saved = (json.loads(path.read_text(encoding="utf-8")).get("stateful_callbacks") or {}).get(SAVED_AS)
+        try:
+            saved = (json_of(path.read_text(encoding="utf-8")).get("stateful_callbacks") or {}).get(SAVED_AS)
+        except ValueError as error:
+            raise HoldfastError(f"{path} is damaged: it is not JSON ({error}); remove that checkpoint.") from error
         if saved is not None:
             names.add(str(saved["review"]["good"]["name"]))
     return names

@@ -29,6 +29,7 @@ from holdfast.interop.trl.snapshot import capture, put_back
 from holdfast.preferences.collector import Sample
 from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
+from holdfast.text import counted
 from holdfast.track.tracker import Tracker
 
 
@@ -165,7 +166,7 @@ class TrainerHost:
         labelled = self.review.auditor.collector.collect_adversarial(
             self.round, count, self.policy, self.anchor, good.name, self.answers.sample
         )
-        words = f"{labelled} hacked answers labelled beside good ones"
+        words = f"{counted(labelled, 'hacked answer')} labelled beside good ones"
         return Change(words, before, {"labels": self.refresher.store.watermark()})
 
     def free_name(self, name: str) -> str:

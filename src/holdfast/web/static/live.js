@@ -3,6 +3,7 @@
 (() => {
   const live = document.getElementById("live");
   const aside = document.getElementById("aside");
+  const waits = document.getElementById("waits");
   const more = document.getElementById("more");
   const news = document.getElementById("news");
   const LOOK_MS = 1500;
@@ -19,7 +20,10 @@
     const found = await text(`/live?have=${live.dataset.picture}`);
     if (!found) return;
     const before = live.querySelector(".headline")?.textContent;
+    // What somebody has unfolded stays so.
+    const unfolded = [...live.querySelectorAll("details[open]")].map((one) => one.id);
     live.innerHTML = found[0];
+    for (const id of unfolded) live.querySelector(`#${id}`)?.setAttribute("open", "");
     live.dataset.picture = found[1].get("X-Picture");
     document.dispatchEvent(new Event("holdfast:charts"));
     const after = live.querySelector(".headline")?.textContent;
@@ -37,6 +41,12 @@
     }
   }
 
+  async function bringWaits() {
+    if (waits.contains(document.activeElement)) return;
+    const found = await text("/live/waits");
+    if (found) waits.innerHTML = found[0];
+  }
+
   async function bringMore() {
     const found = await text("/live/more");
     if (!found) return;
@@ -48,7 +58,7 @@
 
   async function look() {
     try {
-      if (!document.hidden) await Promise.all([bringLive(), bringAside()]);
+      if (!document.hidden) await Promise.all([bringLive(), bringAside(), bringWaits()]);
     } catch {
       // The server is away; the next look may find it.
     }

@@ -1,0 +1,1 @@
+"""What the system survives: the table of faults, its mutations, and fuzzing."""
