@@ -148,6 +148,18 @@ def test_doctor_agrees_with_resume(
         assert differences(result_of(run), whole) == [], name
 
 
+@pytest.mark.parametrize("file", ["timings.jsonl", "metrics.jsonl"])
+def test_a_row_that_no_checkpoint_counts_on_may_be_anything(
+    file: str, run: Path, whole: dict[str, object], look: Look
+) -> None:
+    """Rows written after the newest checkpoint are cut off by a resume, and those of timings are for people."""
+    with (run / file).open("ab") as log:
+        log.write(b'{"step": 9, "rou\n')
+    assert look(run)[file] == "note"
+    assert main(["resume", str(run)]) == 0
+    assert differences(result_of(run), whole) == []
+
+
 def test_a_lost_file_of_pins_loses_no_last_good_checkpoint(
     run: Path, look: Look, capsys: pytest.CaptureFixture[str]
 ) -> None:
