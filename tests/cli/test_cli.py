@@ -232,8 +232,12 @@ def test_report_in_place_and_elsewhere(small: Path, tmp_path: Path, capsys: pyte
         (["--checkpoint", "round-0002"], "round-0002", "the policy of round 2 (step 4)"),
     ],
 )
-def test_export_of_a_policy(chosen: list[str], name: str, holds: str, small: Path, tmp_path: Path) -> None:
+def test_export_of_a_policy(
+    chosen: list[str], name: str, holds: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
     assert main(["export", str(small), str(tmp_path / "out"), *chosen]) == 0
+    assert f"   {holds.partition(' (')[0]} (checkpoint {name})\n" in capsys.readouterr().out
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     saved = load_file(small / "checkpoints" / name / "policy.safetensors")
     assert bool((model.get_input_embeddings().weight == saved["lm.model.embed_tokens.weight"]).all())

@@ -267,6 +267,13 @@ def test_more_than_may_be_lost_is_refused_and_nothing_is_written(
     lost = [json.loads(line) for line in (tmp_path / "out.left-out.jsonl").read_text().splitlines()]
     assert [(row["line"], row["kind"]) for row in lost] == [(41, "same_answers"), (42, "same_answers")]
     assert lost[0]["row"]["chosen"] == "\n\nHuman: a\n\nAssistant: b"
+    assert "raise the share" in told
+    (path.parent / "half.jsonl").write_text("{}\n{}\n" + path.read_text().splitlines()[0] + "\n")
+    assert (
+        main(["data", "convert", str(path.parent / "half.jsonl"), str(tmp_path / "new.jsonl"), "--skip-bad", "0.5"])
+        == 2
+    )
+    assert capsys.readouterr().err.endswith("lists all; mend them.\n"), "no share above a half is taken"
     assert main([*words, "0.9"]) == 2
     assert "--skip-bad is 0.9; give a share from 0 to 0.5." in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import state_of
 from holdfast.cli.main import main
+from holdfast.preferences.store import PreferenceStore
+from holdfast.run.demand import RoundsDone, done_of, label_demand
+from holdfast.run.directory import RunDirectory
 from holdfast.run.inspection import inspect_run
 from small_run import differences, events_of, result_of, tree_of
 
@@ -70,6 +74,29 @@ def test_a_rollback_that_waits_is_told_and_the_policy_that_it_undoes_is_not_expo
     assert words not in (run / "report.html").read_text()
     assert [found for found in inspect_run(run) if found.what == "rollback"] == []
     assert main(["export", str(run), str(tmp_path / "out")]) == 0
+
+
+def test_a_rollback_that_waits_comes_before_the_forecast_and_the_count_of_rounds(
+    unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(unbroken, tmp_path / small_run.NAME))
+    assert label_demand(RunDirectory.open(run).config(), done=done_of(RunDirectory.open(run))) is None
+    assert main(["rollback", str(run), "round-0001"]) == 0
+    assert done_of(RunDirectory.open(run)) == RoundsDone(prepared=True, rounds=1)
+    before = asked(run)
+    assert main(["resume", str(run), "--rounds", "2"]) == 0  # of the three only one still counts
+    said = capsys.readouterr().err
+    forecast = said[said.index("Comparisons that this run will still ask for") : said.index("ROLLED BACK")]
+    assert "  the last round  " in forecast
+    least, most = re.findall(r"[\d,]+", forecast[forecast.index("  in all ") :])[:2]
+    assert int(least) <= asked(run) - before <= int(most)
+    assert "2 rounds in all and not 3, those that were taken back not counted" in " ".join(said.split())
+    assert [event["round"] for event in events_of(run, "round_finished")] == [1, 2, 3, 4]
+
+
+def asked(run: Path) -> int:
+    with PreferenceStore.open(f"sqlite:///{run / 'run.db'}") as store:
+        return sum(1 for _ in store.each_labelled())
 
 
 def test_a_rollback_frees_the_rounds_that_it_undid(tmp_path: Path) -> None:

@@ -86,7 +86,13 @@ def test_a_resumed_run_forecasts_what_is_left(tmp_path: Path, capfd: pytest.Capt
     forecast = said[said.index("Comparisons that this run will still ask for") : said.index("optimising")]
     assert f"labels.budget = 500 in all, of which {spent} are asked" in forecast
     names = [line[:38].strip() for line in forecast.splitlines()[1:] if line.startswith("  ")]
-    assert names == ["each of 2 rounds", "an audit", "the last audit", "hacked answers, after rollbacks", "in all"]
+    assert names == [
+        "each of 2 rounds",
+        "the audit before the last",
+        "the last audit",
+        "hacked answers, after rollbacks",
+        "in all",
+    ]
     whole = demand_of(run__rounds="3", labels__budget="500", gate__repeats="0")
     left = label_demand(load_config(None, small_run.settings(gate__repeats="0")[1::2]), done=RoundsDone(True, 1))
     assert left is not None

@@ -184,7 +184,9 @@ def test_advice_touches_nothing(changes: dict[str, str], tmp_path: Path) -> None
     assert first == [json.dumps(row["objective/scores"]) for row in rows_of(off / "metrics.jsonl")][: small_run.STEPS]
 
 
-def test_a_run_ends_with_the_policy_that_people_like_better(changes: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_ends_with_the_policy_that_people_like_better(
+    changes: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     # Four answers are too few for an alarm that is false in one run of a thousand; the choice at the end takes none.
     few = {"guard__false_alarm": "0.001", "audit__pairs": "2", "audit__more_pairs": "4", "run__rounds": "2"}
     unsure = {**changes, **few}
@@ -196,6 +198,7 @@ def test_a_run_ends_with_the_policy_that_people_like_better(changes: dict[str, s
     # Everyone was asked as often as in a suspicious round.
     assert events_of(run, "audit")[-1]["anchor_pairs"] == 8
     # And twice as often again before the run ends with an earlier policy, in pairs that were not asked about yet.
+    assert capfd.readouterr().err.count("before the run ends with an earlier policy") == 1, "said once"
     (choice,) = events_of(run, "choice")
     assert (choice["labels"], choice["back"]) == (16, True)
     assert rollback["reason"].endswith(choice["sentence"])

@@ -174,7 +174,7 @@ def test_export_takes_a_sound_reference_and_says_what_it_passed_over(
     (run / "checkpoints" / "round-0003" / "policy.safetensors").write_bytes(b"")
     assert main(["export", str(run), str(tmp_path / "older")]) == 0
     printed = capsys.readouterr()
-    assert "from round-0002" in printed.out
+    assert "(checkpoint round-0002)" in printed.out
     assert "Checkpoint round-0003 was passed over" in printed.err
     tokenizer = run / "reference" / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace("a", "e"))

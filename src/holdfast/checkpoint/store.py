@@ -145,11 +145,11 @@ class CheckpointStore:
                 return copy.name, copy.manifest.owner
         return None
 
-    def newest_document(self, stem: str) -> Any:
-        """A document of the newest complete checkpoint, read alone and not verified; None where there is none."""
+    def newest_document(self, stem: str, name: str | None = None) -> Any:
+        """A document of the newest complete checkpoint (of this name), read alone and not verified; or None."""
         for copy in reversed(self._copies()):
             path = copy.path / (stem + DOCUMENT_SUFFIX)
-            if not copy.fault and path.is_file():
+            if name in (None, copy.name) and not copy.fault and path.is_file():
                 return read_json(path)
         return None
 

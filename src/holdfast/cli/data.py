@@ -139,11 +139,12 @@ def change(args: argparse.Namespace) -> int:
 
 
 def skip_share(args: argparse.Namespace) -> float:
+    from holdfast.data.left_out import MOST_SHARE
     from holdfast.errors import HoldfastError
 
     share = 0.0 if args.skip_bad is None else float(args.skip_bad)
-    if not 0 <= share <= 0.5:
-        raise HoldfastError(f"--skip-bad is {share:g}; give a share from 0 to 0.5.")
+    if not 0 <= share <= MOST_SHARE:
+        raise HoldfastError(f"--skip-bad is {share:g}; give a share from 0 to {MOST_SHARE:g}.")
     return share
 
 

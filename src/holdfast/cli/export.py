@@ -54,7 +54,7 @@ def work(args: argparse.Namespace) -> int:
         done = export_policy(run, args.out, args.checkpoint, args.adapters, args.hub)
         for sentence in done.notes:
             print(f"note: {sentence}", file=sys.stderr)
-        print(f"{args.out}   from {done.checkpoint}")
+        print(f"{args.out}   {done.policy} (checkpoint {done.checkpoint})")
         if done.pushed:
             print(f"{done.pushed}   pushed")
     return 0

@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.data.rows import Row
 from holdfast.data.turns import OTHER_ROLES, answer, messages
+from holdfast.text import counted
 
 Values = dict[str, Any]
 
@@ -127,7 +128,9 @@ def from_ultrafeedback(row: Row) -> Values:
     completions = [_completion(row, value) for value in _list(row, "completions")]
     rated = [(score, text) for text, score in completions if score is not None]
     if len(rated) < 2:
-        raise row.error("no_scores", f"has {len(rated)} completions with a score; two are needed to make a pair")
+        raise row.error(
+            "no_scores", f"has {counted(len(rated), 'completion')} with a score; two are needed to make a pair"
+        )
     best, worst = max(rated, key=lambda item: item[0]), min(rated, key=lambda item: item[0])
     if best[0] == worst[0]:
         raise row.error("no_scores", f"gives all {len(rated)} completions the score {best[0]:g}, so none is better")

@@ -13,6 +13,7 @@ from holdfast.text import counted
 
 # The share that may be lost where somebody says that some may, and not how many.
 USUAL_SHARE = 0.01
+MOST_SHARE = 0.5
 
 
 def within(lost: int, rows: int, share: float) -> bool:
@@ -55,9 +56,10 @@ class TooManyLost(HoldfastError):
     """More rows than the share that may be left out."""
 
     def __init__(self, source: str | Path, first: Problem, lost: int, rows: int, share: float) -> None:
+        more = ", or raise the share" if share < MOST_SHARE else ""
         super().__init__(
             f"{lost:,} of {counted(rows, 'row')} of {source} cannot be used, which is {lost / rows:.1%} where at most "
             f"{share:.1%} may be left out; the first: {first.unit} {first.line}: {first.text}. "
-            f"`holdfast data check {source}` lists all; mend them, or raise the share."
+            f"`holdfast data check {source}` lists all; mend them{more}."
         )
         self.problem = first

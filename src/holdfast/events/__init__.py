@@ -185,7 +185,9 @@ _KINDS = (
     EventKind(
         "choice", "in the last round the last good policy seemed to be liked better, and it was asked about again",
         {"labels": int, "labels_left": int | None, "back": bool, "sentence": str},
-        lambda fields: sentence(say.chosen(fields)), line=lambda at, fields: f"{at}{say.chosen(fields)}",
+        lambda fields: sentence(say.chosen(fields)),
+        # That they are asked was said before, and where the run goes back the rollback says so.
+        line=lambda at, fields: None if fields["back"] else f"{at}{say.chosen(fields)}",
     ),
     EventKind(
         "action", "the guard did something; `after` is read back from the live object",

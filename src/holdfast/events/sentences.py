@@ -133,7 +133,7 @@ def setting_changed(fields: Fields) -> str:
     """Which setting is another one from here on, with both values."""
     name, before, after = (one_line(fields[key]) for key in ("name", "before", "after"))
     if name == "run.rounds":
-        return f"the run is to have {after} rounds in all, and not {before}"
+        return f"the run is to have {after} rounds in all and not {before}, those that were taken back not counted"
     return f"{name} is {after} {'for rounds to come' if fields.get('ended') else 'from here on'}, and was {before}"
 
 

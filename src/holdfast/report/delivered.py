@@ -67,7 +67,7 @@ class Figure:
 class Delivered:
     """The policy that a run delivers, or would if it ended now, and what is known of it.
 
-        `preferred_to_reference` and `preferred_to_last_good` are of an audit of this very policy, as is `verdict`, in
+    `preferred_to_reference` and `preferred_to_last_good` are of an audit of this very policy, as is `verdict`, in
         `audited_in`; nothing stands there where it was never audited, or where nobody has answered the `unanswered`
     comparisons of its audit. `reward_version` scored its proxy, and `reference_version` the reference's.
     """

@@ -57,9 +57,15 @@ NOTHING: RoundsDone = RoundsDone()
 
 
 def done_of(run: RunDirectory, asked: int = 0) -> RoundsDone:
-    """What the newest checkpoint has behind it; nothing where there is none that can be read."""
+    """What a run that is resumed has behind it; nothing where there is no checkpoint that can be read.
+
+    A rollback that is waiting comes first: then it is what the checkpoint has that the run goes back to.
+    """
+    store = CheckpointStore(run.checkpoints)
     try:
-        document = CheckpointStore(run.checkpoints).newest_document(DOCUMENT)
+        document = store.newest_document(DOCUMENT)
+        if document is not None and (goal := run.rollback_waiting()) is not None:
+            document = store.newest_document(DOCUMENT, goal) or document
     except HoldfastError:
         return NOTHING
     if document is None:
@@ -94,13 +100,15 @@ class Demand:
     def rows(self) -> list[tuple[str, str]]:
         """What is asked for, and how many comparisons, in words."""
         only = "the last round" if self.under_way else "the second round"
-        rounds = only if self.rounds == 1 else f"each of {self.rounds:,} rounds"
+        rounds, again = (only, "it") if self.rounds == 1 else (f"each of {self.rounds:,} rounds", "each")
+        earlier = self.audits - 1
+        audit = "the audit before the last" if earlier == 1 else f"each of {earlier:,} audits but the last"
         rows = [
             ("first", self.first, 1),
             ("of these again, to check labels", self.first_again, 1),
             (rounds, self.round, self.rounds),
-            ("again in a round, to check labels", self.again, self.rounds),
-            ("an audit", self.audit, self.audits - 1),
+            (f"again in {again}, to check labels", self.again, self.rounds),
+            (audit, self.audit, earlier),
             ("the last audit", self.last_audit, self.audits),
             ("hacked answers, after rollbacks", self.remedies, 1),
             ("in all", self.total, 1),

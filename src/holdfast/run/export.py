@@ -9,7 +9,8 @@ from holdfast.data.formats import write_preferences
 from holdfast.errors import HoldfastError
 from holdfast.models.load import write_model_directory
 from holdfast.models.lora import lora_of, save_adapters
-from holdfast.run.card import model_card, undone_later
+from holdfast.report.delivered import delivered
+from holdfast.run.card import as_of, model_card, undone_later
 from holdfast.run.directory import RunDirectory
 from holdfast.run.hub import Hub
 from holdfast.run.origin import checkpoint_policy
@@ -17,12 +18,13 @@ from holdfast.run.origin import checkpoint_policy
 
 @dataclass(frozen=True)
 class Exported:
-    """Which checkpoint was written, where on the hub it is, if it was pushed, and what should be known of it.
+    """Which checkpoint was written and whose policy that holds, where on the hub it is, and what should be known of it.
 
     `notes` say why newer ones were passed over, and that the run did not keep this one.
     """
 
     checkpoint: str
+    policy: str
     pushed: str = ""
     notes: tuple[str, ...] = ()
 
@@ -63,7 +65,12 @@ def export_policy(
             pushed = repository.push(temporary)
 
     write_model_directory(out, write)
-    return Exported(loaded.name, pushed, (*loaded.skipped, *([undone] if undone else [])))
+    return Exported(
+        loaded.name,
+        delivered(as_of(run, loaded.snapshot)).policy,
+        pushed,
+        (*loaded.skipped, *([undone] if undone else [])),
+    )
 
 
 def export_labels(run: RunDirectory, out: Path, conversational: bool) -> tuple[int, int]:

@@ -19,7 +19,6 @@ import torch
 
 from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.checkpoint.transaction import DOCUMENT
 from holdfast.config import Config
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.review import Outcome, win_rate
@@ -35,6 +34,7 @@ from holdfast.run.export import export_policy
 from holdfast.run.follower import agreed, follow, join_processes
 from holdfast.run.inputs import Ingredients, gather
 from holdfast.run.observer import Observer
+from holdfast.text import counted
 from holdfast.track.memory import memory_sentence, peak_memory, ran_out
 from holdfast.track.progress import Progress, Silent
 from holdfast.worlds.protocol import World
@@ -364,13 +364,12 @@ def with_rounds(run: RunDirectory, stage: RunKind, config: Config, rounds: int) 
     """The settings with another number of rounds; refused where the run has done more, or has none."""
     if stage.name:
         raise HoldfastError(f"A run of `holdfast {stage.name}` has no rounds to add to; leave --rounds out.")
-    document = CheckpointStore(run.checkpoints).newest_document(DOCUMENT)
-    at = {} if document is None else document["position"]
-    done = at["round"] - at["freed"] - (at["step_in_round"] == 0) if at else 0
+    behind = done_of(run)
+    done = behind.rounds + behind.collected
     if rounds < done:
         raise HoldfastError(
-            f"{run.path} has done {done} rounds, so it cannot have {rounds} in all: give --rounds {done} or more, or "
-            f"take it back first (`holdfast rollback {run.path}`)."
+            f"{run.path} has done {counted(done, 'round')}, so it cannot have {rounds} in all: give --rounds {done} or "
+            f"more, or take it back first (`holdfast rollback {run.path}`)."
         )
     return replace(config, run=replace(config.run, rounds=rounds))
 
