@@ -13,7 +13,7 @@ from holdfast.data.problems import BadData, Problem
 from holdfast.data.rows import Row
 from holdfast.documents import json_of
 
-SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+SEPARATORS = (",", ";", "\t", "|")
 # The first line of a file that Excel is to open with this separator.
 _EXCEL = re.compile(r"sep=(.)")
 # Columns whose texts are answers or questions: an empty cell is an empty text. Elsewhere it is no value.
@@ -37,7 +37,7 @@ def header_of(text: str, known: frozenset[str]) -> tuple[str, list[str]] | None:
 
 def _candidates(text: str) -> Sequence[str]:
     excel = _EXCEL.match(text)
-    return (excel[1],) if excel else tuple(SEPARATORS)
+    return (excel[1],) if excel else SEPARATORS
 
 
 def _first_row(text: str, separator: str) -> list[str]:
@@ -54,11 +54,11 @@ def _names(cells: Sequence[str]) -> list[str]:
     return [name.lower() if name.isupper() or name.istitle() else name for name in names]
 
 
-def separated_rows(source: str, file: BinaryIO, separator: str | None) -> Iterator[Row | Problem]:
-    """Rows by the line on which they begin. `separator` is None where the first line shows none that is known."""
+def separated_rows(source: str, file: BinaryIO, separator: str) -> Iterator[Row | Problem]:
+    """Rows by the line on which they begin."""
     numbered = _Numbered(source, file)
     csv.field_size_limit(lines.LONGEST_LINE)  # of the whole process; the default refuses answers above 128 KiB
-    table = csv.reader(numbered, delimiter=separator or ",", strict=True)
+    table = csv.reader(numbered, delimiter=separator, strict=True)
     names: list[str] | None = None
     while True:
         begun = numbered.number + 1
@@ -89,7 +89,7 @@ def separated_rows(source: str, file: BinaryIO, separator: str | None) -> Iterat
                 yield Problem(source, begun, "repeated_key", what, ends=True)
                 return
             continue
-        yield _row(source, begun, names, cells, table.dialect.delimiter)
+        yield _row(source, begun, names, cells, separator)
 
 
 def _row(source: str, line: int, names: Sequence[str], cells: Sequence[str], separator: str) -> Row | Problem:

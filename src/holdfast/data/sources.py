@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,14 +45,6 @@ COLUMNS = frozenset({
 _AROUND = re.compile(r'\{\s*"([^"\n]{1,40})"\s*:\s*\[\s*\{')
 
 Reader = Callable[[str, BinaryIO], Iterator[Row | Problem]]
-
-
-@dataclass(frozen=True)
-class Container:
-    """What the rows of a file are wrapped in, in words, and how they are taken out."""
-
-    words: str
-    read: Reader
 
 
 def scan(source: str | Path, text_column: str | None = None) -> Iterator[Row | Problem]:
@@ -92,9 +84,9 @@ def _items(source: str | Path, text_column: str | None) -> Iterator[Row | Proble
         yield wrong
         if wrong.ends:
             return
-    container = container_of(path, head, text_column)
+    read = reader_of(path, head, text_column)
     with opened(path) as file:
-        yield from container.read(str(path), file)
+        yield from read(str(path), file)
 
 
 def _head(path: Path) -> bytes:
@@ -106,7 +98,7 @@ def _first_bytes(source: str, head: bytes, packing: str) -> Problem | None:
     for magic, what in MAGIC.items():
         if head.startswith(magic):
             return Problem(source, 1, "wrong_file", what, ends=True)
-    inside = next((f"{name}" for magic, name in PACKED.items() if head.startswith(magic)), None)
+    inside = next((name for magic, name in PACKED.items() if head.startswith(magic)), None)
     if packing and (inside or head.startswith(b"PAR1")):
         what = f"is {packing}, and within it {inside or 'Parquet'}; unpack it once"
         return Problem(source, 1, "wrong_file", what, ends=True)
@@ -122,28 +114,26 @@ def rows_are_under(column: str) -> str:
     return f"is an object around the rows: the rows are under '{column[:40]}'; write that list alone to a file"
 
 
-def container_of(path: Path, head: bytes, text_column: str | None) -> Container:
-    """What a file is by its first bytes, and where they do not say, by its name."""
+def reader_of(path: Path, head: bytes, text_column: str | None) -> Reader:
+    """How to read a file, by its first bytes, and where they do not say, by its name."""
     text = head.removeprefix(BOM).decode("utf-8", "replace").lstrip()
     names = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".zst", ".zstd")]
     suffix = names[-1].lower() if names else ""
     plain = suffix == ".txt"
     if text.startswith("[") and (not plain or re.match(r'\[\s*\{\s*"', text)):
-        return Container("a JSON array", array_rows)
+        return array_rows
     if not text or (text.startswith("{") and (not plain or _is_object(text.splitlines()[0]))):
-        return Container("JSON lines", _json_rows)
+        return _json_rows
     header = header_of(text, COLUMNS)
     if header is not None and (not plain or len(header[1]) > 1):
-        separator = header[0]
-        words = "TSV" if separator == "\t" else f"CSV ({SEPARATORS.get(separator, separator)})"
-        return Container(words, lambda source, file: separated_rows(source, file, separator))
+        return partial(separated_rows, separator=header[0])
     if plain and text_column is not None:
-        return Container("lines of text", lambda source, file: _text_rows(source, file, text_column))
+        return partial(_text_rows, column=text_column)
     if suffix in (".csv", ".tsv"):
         separator = "\t" if suffix == ".tsv" or "\t" in text.splitlines()[0] else _likely(text.splitlines()[0])
-        return Container(suffix[1:].upper(), lambda source, file: separated_rows(source, file, separator))
+        return partial(separated_rows, separator=separator)
     if suffix in (".jsonl", ".json", ".ndjson"):
-        return Container("JSON lines", _json_rows)
+        return _json_rows
     wanted = " Name it .txt if each of its lines is a prompt." if text_column is not None and not plain else ""
     raise HoldfastError(f"{path} begins neither as JSON nor as CSV with known columns nor as Parquet.{wanted}")
 
