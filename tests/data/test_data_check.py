@@ -260,7 +260,7 @@ def test_files_that_are_not_there_or_empty(tmp_path: Path) -> None:
     assert [(p.kind, p.line) for p in findings.kept] == [("unreadable", 0), ("empty_file", 0), ("unreadable", 0)]
     assert findings.kept[0].shown().startswith(f"{tmp_path / 'gone.jsonl'}: error: Cannot read")
     (tmp_path / "x.dat").write_text("When do you open?\n")
-    assert "Name it .txt if each of its lines is a prompt" in check(tmp_path / "x.dat")[0].kept[0].text
+    assert "; name it .txt if each of its lines is a prompt" in check(tmp_path / "x.dat")[0].kept[0].text
 
 
 def test_a_table_that_lacks_a_column_says_so_once(tmp_path: Path) -> None:

@@ -150,6 +150,10 @@ def test_a_table_without_a_line_of_names_is_told_to_have_one(
         ),
         ({"conversations": [{"from": "narrator", "value": "x"}]}, "'conversations' has a turn of 'narrator'"),
         ({"instruction": " ", "output": "x"}, "'instruction' is empty"),
+        (
+            {"instruction": "Open?", "completions": [{"response": "x", "score": 1}]},
+            "has 1 completion with a score; two",
+        ),
         ({"instruction": "Open?", "output": " "}, "the answer in 'output' is empty"),
         (
             {"instruction": "Open?", "chosen_response": "x", "rejected_response": "x"},

@@ -134,8 +134,9 @@ def reader_of(path: Path, head: bytes, text_column: str | None) -> Reader:
         return partial(separated_rows, separator=separator)
     if suffix in (".jsonl", ".json", ".ndjson"):
         return _json_rows
-    wanted = " Name it .txt if each of its lines is a prompt." if text_column is not None and not plain else ""
-    raise HoldfastError(f"{path} begins neither as JSON nor as CSV with known columns nor as Parquet.{wanted}")
+    wanted = "; name it .txt if each of its lines is a prompt" if text_column is not None and not plain else ""
+    what = f"begins neither as JSON nor as CSV with known columns nor as Parquet{wanted}"
+    raise BadData(Problem(str(path), 0, "unreadable", what))
 
 
 def _likely(line: str) -> str:

@@ -235,7 +235,7 @@ def database(run: RunDirectory) -> Iterator[Finding]:
         return
     known = {} if document is None else document.get("collector", {})
     counts = inspect_database(path, int(known.get("watermark", 0)), str(known.get("labels", "")))
-    yield Finding("ok", "labels", f"{counts.labels} on {counts.comparisons} comparisons")
+    yield Finding("ok", "labels", f"{counts.labels:,} on {counted(counts.comparisons, 'comparison')}")
     if (goal := run.rollback_waiting()) is not None:
         yield Finding("note", "rollback", f"to {goal} is waiting; `holdfast resume {run.path}` does it")
     inspect_lock(path)
