@@ -274,6 +274,24 @@ def test_doctor_of_a_machine_and_of_a_run(small: Path, tmp_path: Path, capsys: p
         assert found[what]["state"] == "ok"
 
 
+def test_doctor_fits_the_terminal_and_nothing_steers_it(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(small, tmp_path / "run"))
+    (run / "checkpoints" / "\x1b[2J of another").mkdir()
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["doctor", str(run)])
+    whole = capsys.readouterr().out
+    assert "\x1b" not in whole
+    reference = "ok      reference              6 files, weights and tokenizer, every file matches its checksum\n"
+    assert reference in whole, "a file has each finding in one line"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    main(["doctor", str(run)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80 and not line.startswith(" ")] == []
+    assert "ok      reference              6 files, weights and tokenizer, every file" in lines
+
+
 @pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-1]])
 def test_doctor_finds_what_is_broken(
     damage: Callable[[bytes], bytes], small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,9 +9,11 @@ import json
 import os
 import platform
 import shutil
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -19,7 +21,10 @@ from urllib.request import url2pathname
 import holdfast
 from holdfast.cli.options import add_verb
 from holdfast.run.findings import Finding
-from holdfast.text import counted
+from holdfast.text import counted, visible
+
+# The column in which a finding's detail begins.
+DETAIL = 31
 
 REQUIRED = (
     "torch", "transformers", "tokenizers", "safetensors", "sqlalchemy", "numpy", "jinja2", "rich", "fastapi", "uvicorn",
@@ -51,8 +56,18 @@ def work(args: argparse.Namespace) -> int:
         print(json.dumps([asdict(f) for f in findings]))
     else:
         for f in findings:
-            print(f"{f.state:<7} {f.what:<22} {f.detail}")
+            print(shown(f))
     return 2 if any(f.state == "broken" for f in findings) else 0
+
+
+def shown(found: Finding) -> str:
+    """A finding in one line; in a terminal what does not fit goes on below its own beginning."""
+    line = visible(f"{found.state:<7} {found.what:<22} {found.detail}")
+    if not sys.stdout.isatty():
+        return line
+    # Without rich, which may be what is missing here.
+    width, below = shutil.get_terminal_size().columns, " " * DETAIL
+    return fill(line, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
 
 
 def distributions() -> list[Finding]:
