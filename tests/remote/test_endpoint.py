@@ -194,6 +194,13 @@ def test_a_reply_without_end_is_cut_off():
         judge_at(there.url).label([pair()])
 
 
+@pytest.mark.parametrize("score", ["NaN", "1e999", f"1{'0' * 400}", '"1"', "null"])
+def test_a_score_that_is_no_number_is_refused(score):
+    reply = says(answer(f'{{"version": 1, "answers": [{{"score": {score}}}]}}'.encode()))
+    with server(b"", reply) as there, pytest.raises(HoldfastError, match="a score that is not a number"):
+        RewardClient(there.url, "t", retries=0).score(["a"], ["b"])
+
+
 @pytest.mark.parametrize("status", ["400 Bad", "401 Who", "404 Where", "413 Large", "422 What", "307 There"])
 def test_what_would_be_refused_again_is_asked_once(status):
     refusing = [says(answer(b"{}", status, "Location: http://127.0.0.1:1/"))] * 4
@@ -232,12 +239,14 @@ def test_waits_grow_are_random_and_leave_the_run_s_draws_alone():
     assert (random.random(), float(torch.rand(1))) == expected
 
 
-@pytest.mark.parametrize("named", ["20", "Fri, 31 Dec 9999 23:59:59 GMT", "soon"])
+@pytest.mark.parametrize(
+    "named", ["20", "Fri, 31 Dec 9999 23:59:59 GMT", "soon", f"Fri, 31 Dec 2026 {'9' * 20}:00:00 GMT"]
+)
 def test_a_server_says_when_to_come_back(named):
     waits: list[float] = []
     with server(JUDGED, says(answer(b"{}", "429 Slow Down", f"Retry-After: {named}"))) as there:
         labeller = judge_at(there.url, waits.append)
-        if named.startswith("Fri"):  # longer than anybody would wait: said at once
+        if named.startswith("Fri, 31 Dec 9999"):  # longer than anybody would wait: said at once
             with pytest.raises(HoldfastError, match="answered 429 and wants to be asked again in"):
                 labeller.label([pair()])
             assert waits == []

@@ -6,8 +6,8 @@ whole, `pip install httpx` and `pip install --no-deps holdfast-rl` are enough.
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,4 +104,5 @@ def endpoint_of(url: str, token: str, sleep: Callable[[float], None]) -> Endpoin
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    # A whole number may be larger than any float.
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max

@@ -74,7 +74,8 @@ def inspect_lock(database: Path) -> None:
         path = database.with_name(database.name + suffix)
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise HoldfastError(f"{path} is not a plain file; remove it.")
-    if path.is_file() and path.stat().st_size and not path.read_bytes().startswith(b"SQLite format 3\0"):
+    # SQLite takes a file of one byte for an empty one.
+    if path.is_file() and path.stat().st_size > 1 and not path.read_bytes().startswith(b"SQLite format 3\0"):
         raise HoldfastError(f"{path} is not the lock of a preference store; remove it.")
 
 

@@ -21,6 +21,7 @@ from holdfast.checkpoint.store import PINS_FILE, CheckpointStore
 from holdfast.checkpoint.transaction import DOCUMENT
 from holdfast.errors import HoldfastError, first_line
 from holdfast.preferences.inspection import inspect_database, inspect_lock
+from holdfast.report.tail import Tail
 from holdfast.reward.ensemble import VersionStore, version_name
 from holdfast.run.directory import RunDirectory
 from holdfast.run.findings import Finding
@@ -57,6 +58,11 @@ def inspect_run(path: Path) -> Iterator[Finding]:
         raise HoldfastError(f"There is no run directory {path}; `holdfast run` makes one.")
     if not run.manifest_file.exists() and run.sealed() is None:
         raise HoldfastError(f"{path} is not a run directory: it has no manifest.json.")
+    if strange := [one for one in sorted(path.rglob("*")) if one.exists() and not (one.is_file() or one.is_dir())]:
+        for one in strange:
+            # A pipe or a device: reading it may never end, so nothing is read at all.
+            yield Finding("broken", str(one.relative_to(path)), "neither a file nor a directory; remove it")
+        return
     damaged = False
     for what, check in CHECKS.items():
         if damaged and what in BY_MANIFEST:
@@ -174,11 +180,11 @@ def _pins(run: RunDirectory, store: CheckpointStore) -> Iterator[Finding]:
 
 def rewards(run: RunDirectory) -> Iterator[Finding]:
     yield from _stored(CheckpointStore(run.rewards), "reward version")
-    events = run.path / "events.jsonl"
-    rows = read_rows(events) if events.is_file() else iter(())
-    made = {int(row["version"]) for row in rows if row["event"] in VERSIONS_OF}
-    versions = VersionStore(run.rewards).numbers()
-    for number in sorted(made - set(versions)):
+    # What was made after the newest checkpoint is made again.
+    place = _places(run).get("events.jsonl", {"size": 0})
+    events = Tail(run.path / "events.jsonl", lambda row: (row["event"], row.get("version")), limit=place["size"])
+    made = {int(version) for event, version in events.all() if event in VERSIONS_OF}
+    for number in sorted(made - set(VersionStore(run.rewards).numbers())):
         if not (run.rewards / version_name(number)).is_dir():
             yield Finding("broken", f"reward version {version_name(number)}", "missing, and the run has made it")
 
@@ -197,14 +203,22 @@ def _stored(store: CheckpointStore, what: str) -> Iterator[Finding]:
 
 def logs(run: RunDirectory) -> Iterator[Finding]:
     """The rows that the newest checkpoint counts on, byte for byte, and that all others are rows."""
-    document: Any = CheckpointStore(run.checkpoints).newest_document(DOCUMENT)
-    places = {} if document is None else {**document["files"], **document["audience"]}
+    places = _places(run)
     for name in sorted({*places, *(path.name for path in run.path.glob("*.jsonl"))}):
         yield from _speaking(name, run, partial(_log, name=name, place=places.get(name)))
 
 
+def _places(run: RunDirectory) -> dict[str, Any]:
+    """How far the newest checkpoint knows each log to have come."""
+    document: Any = CheckpointStore(run.checkpoints).newest_document(DOCUMENT)
+    return {} if document is None else {**document["files"], **document["audience"]}
+
+
 def _log(run: RunDirectory, name: str, place: Mapping[str, Any] | None) -> Iterator[Finding]:
     path = run.path / name
+    if path.is_symlink():
+        yield Finding("broken", name, "a link, and a run writes to no other place; put the file itself here")
+        return
     if place is not None and place["size"] == 0 and not path.exists():
         yield Finding("note", name, "missing; it was empty")
         return

@@ -50,12 +50,14 @@ class JsonlFile:
         self.path = path
         is_new = not path.exists()
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            # A link would have somebody else's file cut and written to.
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
             if is_new:
                 sync_directory(path.parent)
             self._drop_torn_line()
         except OSError as error:
-            raise HoldfastError(f"{path} cannot be opened for writing ({error.strerror}).") from error
+            what = "it is a link" if path.is_symlink() else error.strerror
+            raise HoldfastError(f"{path} cannot be opened for writing ({what}).") from error
         # Of what was there before: read when it is first asked for, since most files are taken back first.
         self._size = self.size()
         self._digest: Digest | None = None if self._size else hashlib.sha256()
