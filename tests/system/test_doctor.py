@@ -219,6 +219,34 @@ def test_what_a_killed_run_had_made_after_its_newest_checkpoint_is_not_missed(
     assert differences(result_of(run), whole) == []
 
 
+def test_lost_checkpoints_are_missed_and_not_begun_anew(
+    run: Path, look: Look, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Begun anew, the run would take all its rows back first."""
+    shutil.rmtree(run / "checkpoints")
+    for stray in (False, True):
+        if stray:
+            (run / "checkpoints").write_text("a file")
+        held = small_run.tree_of(run)
+        assert broken(look(run)) == {"checkpoints"}
+        assert main(["resume", str(run)]) == 2
+        assert "has made steps: bring its checkpoints back" in capsys.readouterr().err
+        assert small_run.tree_of(run) == held
+
+
+def test_what_somebody_else_put_beside_the_versions_is_no_damage(run: Path, look: Look) -> None:
+    (run / "rewards" / "mine").mkdir()
+    assert look(run)["reward version mine"] == "note"
+    assert broken(look(run)) == set()
+    assert main(["resume", str(run)]) == 0
+
+
+def test_a_directory_in_place_of_the_report_is_broken(run: Path, look: Look) -> None:
+    (run / "report.html").mkdir()
+    assert broken(look(run)) == {"report.html"}
+    assert main(["resume", str(run)]) == 2
+
+
 def test_a_log_that_is_a_link_is_not_followed(run: Path, tmp_path: Path, look: Look) -> None:
     """Whoever made the directory would have a file of its reader's cut back, or emptied."""
     elsewhere = tmp_path / "elsewhere.txt"

@@ -30,7 +30,9 @@ from holdfast.errors import HoldfastError, OwnCodeError
 from holdfast.people.requests import RequestStore
 from holdfast.preferences.inspection import rollback_waiting
 from holdfast.preferences.store import PreferenceStore
+from holdfast.report.tail import Tail
 from holdfast.run.seal import SETTINGS, Seal, SettingChange, change_words, changed_settings, check_facts, facts_of
+from holdfast.track.tracker import METRICS_FILE
 
 FORMAT = 2
 # What the user's own code has raised, one whole traceback after the other.
@@ -299,6 +301,20 @@ class RunDirectory:
             return
         sums = seal.reference if seal else read_json(self.reference_file)
         check_sums(self.reference, sums, "so KL would be measured against something else")
+
+    # ---- the checkpoints
+
+    def check_checkpoints(self) -> None:
+        """Refuse a run that has made steps and has no checkpoint: it would begin anew, and its rows be taken back.
+
+        One is saved before the first step, so they are lost.
+        """
+        rows = Tail(self.path / METRICS_FILE, lambda row: int(row["step"]))
+        if CheckpointStore(self.checkpoints).is_empty() and any(rows.more()):
+            raise HoldfastError(
+                f"{self.checkpoints} has no checkpoint, and {self.path} has made steps: bring its checkpoints back, or "
+                "start a new run."
+            )
 
     @property
     def key(self) -> str:

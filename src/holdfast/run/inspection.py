@@ -6,6 +6,7 @@ writing, made, locked or run: a run directory may come from anywhere.
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -158,6 +159,7 @@ def checkpoints(run: RunDirectory) -> Iterator[Finding]:
     store = CheckpointStore(run.checkpoints)
     yield from _stored(store, "checkpoint")
     if store.is_empty():
+        run.check_checkpoints()
         yield Finding("note", "checkpoints", "none yet")
         return
     yield from _speaking(PINS_FILE, run, partial(_pins, store=store))
@@ -179,7 +181,9 @@ def _pins(run: RunDirectory, store: CheckpointStore) -> Iterator[Finding]:
 
 
 def rewards(run: RunDirectory) -> Iterator[Finding]:
-    yield from _stored(CheckpointStore(run.rewards), "reward version")
+    for found in _stored(CheckpointStore(run.rewards), "reward version"):
+        ours = VERSION.fullmatch(found.what.rpartition(" ")[2])
+        yield found if ours else Finding("note", found.what, "not a version of the ensemble; left alone")
     # What was made after the newest checkpoint is made again.
     place = _places(run).get("events.jsonl", {"size": 0})
     events = Tail(run.path / "events.jsonl", lambda row: (row["event"], row.get("version")), limit=place["size"])
@@ -189,6 +193,7 @@ def rewards(run: RunDirectory) -> Iterator[Finding]:
             yield Finding("broken", f"reward version {version_name(number)}", "missing, and the run has made it")
 
 
+VERSION = re.compile(r"v\d{3,}")
 VERSIONS_OF = ("ensemble_trained", "refresh")
 
 
@@ -280,6 +285,8 @@ def others(run: RunDirectory) -> Iterator[Finding]:
     for path in sorted(run.path.iterdir()):
         if path.name.startswith(TEMPORARY_PREFIX):
             yield Finding("note", path.name, "left over from a write that was cut; it may be removed")
+        elif path == run.report_file and path.is_dir():
+            yield Finding("broken", path.name, "a directory, so the report cannot be written; move it away")
         elif path.name not in KNOWN:
             yield Finding("note", path.name, "not a file of a run; left alone")
 

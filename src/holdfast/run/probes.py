@@ -48,14 +48,12 @@ def probe_set(
 def prober_of(
     config: Config, run: RunDirectory, codec: Codec, tracker: Tracker, stage: str, probes: ProbeSet | None
 ) -> Prober | None:
-    """A prober for one stage, which remembers what it has measured already."""
+    """A prober for one stage; a run that is resumed has it recall its rows once the log is back at the checkpoint."""
     if probes is None:
         return None
-    prober = Prober(
+    return Prober(
         stage, run.path / SET_FILE, probes, config.probes.every, tracker, codec.pad_id, config.policy.micro_batch_tokens
     )
-    prober.recall()
-    return prober
 
 
 def data_prober(

@@ -252,6 +252,7 @@ class Run:
         """What an opened run needs; its reference is the policy's starting point once it exists."""
         run, manifest = self.directory, self.directory.manifest()
         if PROCESSES.main:
+            run.check_checkpoints()
             run.check_reference()
         world = load_world(config)
         task = load_task(config, world)
