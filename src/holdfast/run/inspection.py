@@ -186,8 +186,11 @@ def rewards(run: RunDirectory) -> Iterator[Finding]:
         yield found if ours else Finding("note", found.what, "not a version of the ensemble; left alone")
     # What was made after the newest checkpoint is made again.
     place = _places(run).get("events.jsonl", {"size": 0})
-    events = Tail(run.path / "events.jsonl", lambda row: (row["event"], row.get("version")), limit=place["size"])
-    made = {int(version) for event, version in events.all() if event in VERSIONS_OF}
+
+    def version_made(row: dict[str, Any]) -> int:
+        return int(row["version"]) if row["event"] in VERSIONS_OF else 0
+
+    made = set(Tail(run.path / "events.jsonl", version_made, limit=place["size"]).all()) - {0}
     for number in sorted(made - set(VersionStore(run.rewards).numbers())):
         if not (run.rewards / version_name(number)).is_dir():
             yield Finding("broken", f"reward version {version_name(number)}", "missing, and the run has made it")
