@@ -278,7 +278,7 @@ def test_doctor_fits_the_terminal_and_nothing_steers_it(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Path(shutil.copytree(small, tmp_path / "run"))
-    (run / "checkpoints" / "\x1b[2J of another").mkdir()
+    (run / "\x1b[2J of another").touch()
     monkeypatch.setenv("COLUMNS", "80")
     main(["doctor", str(run)])
     whole = capsys.readouterr().out
