@@ -28,6 +28,12 @@ def test_a_file_changes_only_what_it_names(tmp_path: Path) -> None:
     assert config.ppo == defaults.ppo
 
 
+def test_a_mark_of_the_encoding_is_no_setting(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_bytes(b"\xef\xbb\xbf[run]\nseed = 7\n")
+    assert load_config(path).run.seed == 7
+
+
 def test_an_override_wins_over_the_file_and_a_later_one_over_an_earlier(tmp_path: Path) -> None:
     path = _write(tmp_path, "[kl]\nbeta = 0.375\ntarget = 5.5\n")
     config = load_config(path, ["kl.beta=0.25", "kl.beta=0.125"])

@@ -265,6 +265,8 @@ def test_a_pipe_is_told_of_and_not_read(name: str, run: Path, look: Look) -> Non
     (run / name).unlink()
     os.mkfifo(run / name)
     assert look(run) == {name: "broken"}
+    for verb in ("resume", "report"):
+        assert main([verb, str(run)]) == 2
 
 
 @pytest.mark.parametrize("name", ["reference.json", "run.db-shm"])

@@ -40,7 +40,8 @@ def config_from(tables: Mapping[str, Any]) -> Config:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return toml_of(path.read_text(encoding="utf-8"))
+        # Some editors begin a file with a mark of its encoding.
+        return toml_of(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise HoldfastError(f"There is no config file {path}; `holdfast init {path}` writes one.") from None
     except (OSError, UnicodeDecodeError) as error:

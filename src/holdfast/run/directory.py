@@ -152,10 +152,17 @@ class RunDirectory:
         run = cls(path)
         if not path.is_dir():
             raise HoldfastError(f"There is no run directory {path}; `holdfast run` makes one.")
+        if strange := run.strange():
+            raise HoldfastError(f"{strange[0]} is neither a file nor a directory; remove it.")
         facts, seal = run.facts(), run.sealed()
         if seal is not None:
             check_facts(run.manifest_file, facts, seal, run._again(run.manifest_file, seal.checkpoint))
         return run
+
+    def strange(self) -> list[Path]:
+        """Pipes and devices in it: to read one may never end, so where there is one nothing is read."""
+        found = sorted(self.path.rglob("*"))
+        return [one for one in found if one.exists() and not (one.is_file() or one.is_dir())]
 
     def sealed(self) -> Seal | None:
         """What the run's newest complete checkpoint says of it; None before there is one."""

@@ -57,13 +57,12 @@ def inspect_run(path: Path) -> Iterator[Finding]:
     run = RunDirectory(path)
     if not path.is_dir():
         raise HoldfastError(f"There is no run directory {path}; `holdfast run` makes one.")
-    if not run.manifest_file.exists() and run.sealed() is None:
-        raise HoldfastError(f"{path} is not a run directory: it has no manifest.json.")
-    if strange := [one for one in sorted(path.rglob("*")) if one.exists() and not (one.is_file() or one.is_dir())]:
+    if strange := run.strange():
         for one in strange:
-            # A pipe or a device: reading it may never end, so nothing is read at all.
             yield Finding("broken", str(one.relative_to(path)), "neither a file nor a directory; remove it")
         return
+    if not run.manifest_file.exists() and run.sealed() is None:
+        raise HoldfastError(f"{path} is not a run directory: it has no manifest.json.")
     damaged = False
     for what, check in CHECKS.items():
         if damaged and what in BY_MANIFEST:
