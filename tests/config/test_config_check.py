@@ -88,6 +88,9 @@ def test_a_config_does_not_change() -> None:
         Config().run.seed = 5  # type: ignore[misc]
 
 
+IMPORTANCE = ["refresh.weights=importance", "preferences.per_round=0", "guard.mode=off"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
@@ -102,12 +105,19 @@ def test_a_config_does_not_change() -> None:
         (["ppo.advantage=grpo", "ppo.samples_per_prompt=1"], "ppo.samples_per_prompt to 2"),
         (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "kl.estimator=k3"], "kl.estimator is not read"),
         (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "ppo.epoch_kl_stop=0.1"], "ppo.epoch_kl_stop is not read"),
+        (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "ppo.gradient_penalty=1"], "gradient_penalty is not read"),
+        (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "ppo.advantage_offset=1"], "advantage_offset is not read"),
         (["ppo.batch=3", "ppo.samples_per_prompt=2", "ppo.minibatches=7"], "more than the 6 answers"),
         (["kl.controller=adaptive", "kl.beta=0"], "start above 0"),
         (["kl.controller=budget", "kl.beta=0"], "start above 0"),
         (["kl.controller=budget", "kl.budget_start=5", "kl.budget_ceiling=4"], "budget_ceiling is below"),
         (["kl.placement=loss", "kl.estimator=k1"], "no gradient on average"),
         (["preferences.selection=disagreement", "preferences.per_round=9", "reward.members=1"], "one member"),
+        (["preferences.selection=disagreement", "reward.aggregation=averaged"], "not averaged into one"),
+        (["reward.aggregation=averaged", "processes.strategy=fsdp2"], "deals out: set it to data, or take another"),
+        ([*IMPORTANCE, "processes.strategy=fsdp2"], "deals out: set it to data, or refresh.weights"),
+        ([*IMPORTANCE, "preferences.per_round=9"], "set preferences.per_round to 0 and guard.mode to off"),
+        ([*IMPORTANCE, "guard.mode=advise"], "set preferences.per_round to 0 and guard.mode to off"),
         (["vllm.url=127.0.0.1:8000"], "write it like http://127.0.0.1:8000"),
         (["data.prompt_length=[-1, 2]"], r"data.prompt_length is \[-1, 2\]; write"),
         (["refresh.freeze=[[3, 2]]"], "refresh.freeze has a span"),
@@ -130,6 +140,8 @@ def test_settings_that_do_not_fit_each_other(overrides: list[str], sentence: str
         ["kl.controller=fixed", "kl.budget_start=5", "kl.budget_ceiling=4"],
         ["kl.placement=loss", "kl.estimator=k3"],
         ["preferences.selection=disagreement", "preferences.per_round=0", "reward.members=1"],
+        IMPORTANCE,
+        ["reward.aggregation=averaged", "reward.members=1"],
         ["refresh.freeze=[[1, 1], [4, 9]]"],
         ['track.sinks=["tensorboard", "wandb", "trackio"]'],
     ],

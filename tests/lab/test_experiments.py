@@ -51,7 +51,7 @@ def shown(experiment: Experiment, found: Results) -> dict[str, Any]:
 
 
 def test_all_are_there() -> None:
-    wanted = {"efficacy", "tuning", "detection", "false_alarms", "gate", "pitfalls", "overhead"}
+    wanted = {"efficacy", "cures", "tuning", "detection", "false_alarms", "gate", "pitfalls", "overhead"}
     assert wanted | {f"sweep-{knob}" for knob in KNOBS} == EXPERIMENTS.keys()
     with pytest.raises(HoldfastError, match="no experiment 'efficasy'; did you mean efficacy"):
         experiment_named("efficasy")

@@ -188,6 +188,7 @@ def test_arms_that_begin_alike_share_a_beginning_that_each_would_have_come_to_it
     [
         ("kl.beta=0.5", True),
         ("reward.aggregation=mean", True),
+        ("reward.aggregation=averaged", False),
         ("guard.mode=act", True),
         ("flaw.name=verbosity", True),
         ("reward.members=3", False),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from holdfast.errors import HoldfastError
 from holdfast.reward.aggregate import Aggregation, aggregate, bounded, spread
 
 # Three members (rows), four answers (columns).
@@ -50,6 +51,12 @@ def test_what_no_member_agrees_on_is_never_more_than_the_mean() -> None:
     assert bool((aggregate(scores_KB, "agreement").abs() <= mean_B.abs() + 1e-6).all())
     assert bool((aggregate(scores_KB, "worst") <= mean_B).all())
     assert bool((aggregate(scores_KB, "uncertainty", 0.5) <= mean_B).all())
+
+
+def test_averaged_is_what_the_one_member_says_and_several_were_never_averaged() -> None:
+    assert aggregate(SCORES_KB[1:2], "averaged").tolist() == SCORES_KB[1].tolist()
+    with pytest.raises(HoldfastError, match="has 3 members, which were not averaged"):
+        aggregate(SCORES_KB, "averaged")
 
 
 def test_spread_is_the_standard_deviation_over_members() -> None:

@@ -1,5 +1,6 @@
 """Refreshing: which labels are new, which are replayed, which never train; and what a version records."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,29 @@ def test_without_new_labels_there_is_no_refresh(
     assert streams.state() == {}, "nothing was drawn"
     after = [p for m in refreshing.ensemble.members for p in m.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(weights, after, strict=True))
+
+
+class Heavier:
+    """Weighs every label by its number."""
+
+    def weighed(self, pairs: list[Pair]) -> list[Pair]:
+        return [replace(p, weight=float(number_of(p))) for p in pairs]
+
+
+def test_where_labels_are_weighed_for_the_policy_old_ones_are_reason_enough(
+    store: PreferenceStore, tmp_path: Path, trained: list[list[Pair]]
+) -> None:
+    refreshing = refreshing_of(store, tmp_path)
+    refreshing.config = replace(refreshing.config, comparisons=1000)
+    refreshing.importance = Heavier()  # type: ignore[assignment]
+    assert refreshing.refresh(2, 5, Streams(0)) is None, "not even old ones are there"
+    add(store, range(10), 0)
+    refreshing.first_version(Streams(0))
+    assert [p.weight for p in trained[0]] == [1.0] * 10, "the policy is still the reference"
+    outcome = refreshing.refresh(2, 5, Streams(0))
+    assert outcome is not None
+    assert (outcome.version, outcome.trained_on, outcome.labels) == (2, 10, 10)
+    assert {number_of(p): p.weight for p in trained[1]} == {n: float(n) for n in range(10)}
 
 
 def test_only_labels_after_the_watermark_are_new(

@@ -60,6 +60,24 @@ def test_members_with_the_same_start_part_by_their_data_order() -> None:
     assert not torch.equal(ensemble.members[0].head.weight, ensemble.members[1].head.weight)
 
 
+def test_averaged_weights_are_the_mean_of_members_that_began_alike() -> None:
+    """Members that are fitted side by side from one beginning, and averaged by hand, twice over."""
+    averaged, several = toy_ensemble(1), toy_ensemble(3)
+    pairs = toy_pairs(40)
+    for round in range(2):
+        for member in several.members:
+            member.load_state_dict(averaged.members[0].state_dict())
+        _fit(several, pairs, seed=round)
+        _fit(averaged, pairs, seed=round, aggregation="averaged", members=3)
+        apart = [dict(member.named_parameters()) for member in several.members]
+        for name, found in averaged.members[0].named_parameters():
+            torch.testing.assert_close(found, sum(of[name] for of in apart) / 3, msg=name)  # type: ignore[arg-type]
+        assert not torch.equal(apart[0]["head.weight"], apart[1]["head.weight"])
+    accuracy = ensemble_accuracy(averaged, toy_pairs(100, seed=99))
+    assert accuracy is not None
+    assert accuracy.value > 0.9
+
+
 def _gradients(pairs: list[Pair], max_tokens: int = 10**6, **changes: object) -> list[torch.Tensor]:
     ensemble = toy_ensemble(1, max_tokens)
     _accumulate(ensemble, ensemble.members[0], pairs, toy_config(**changes))

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from holdfast.algorithms.affirmation import affirmed
 from holdfast.algorithms.gae import gae
 from holdfast.algorithms.grpo import grpo_advantages
 from holdfast.algorithms.kl import KLKind, kl_estimate
@@ -43,11 +44,12 @@ def assign_credit(
     group_size: int = 1,
     whiten: bool = True,
     estimator: KLKind = "k1",
+    offset: float = 0.0,
 ) -> Credit:
     """Credit from scores and `beta` times the KL penalty, by GAE or against the other answers to a prompt.
 
     `group_size` neighbours answer one prompt; RLOO and GRPO need at least 2. With beta 0 the penalty is left out of
-    the reward, as it has to be where it is part of the loss.
+    the reward, as it has to be where it is part of the loss. `offset` is added to every advantage in the end.
     """
     penalty_BT = kl_estimate(logprobs_BT, reference_logprobs_BT, estimator) * mask_BT
     rewards_BT = kl_penalised_rewards(scores_B, penalty_BT, mask_BT, beta)
@@ -60,5 +62,7 @@ def assign_credit(
         group_advantages = rloo_advantages if advantage == "rloo" else grpo_advantages
         advantages_BT = group_advantages(rewards_BT.sum(1), group_size)[:, None] * mask_BT
         returns_BT = torch.zeros_like(rewards_BT)
+    if offset:
+        advantages_BT = affirmed(advantages_BT, mask_BT, offset)
     kl_BT = (logprobs_BT - reference_logprobs_BT) * mask_BT
     return Credit(advantages_BT, returns_BT, kl_BT.sum(1), rewards_BT.sum(1))

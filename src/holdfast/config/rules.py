@@ -41,7 +41,7 @@ class Config(Section):
     track: schema.TrackConfig = field(default_factory=schema.TrackConfig)
 
     def __post_init__(self) -> None:
-        for rules in (_policy, _learning, _kl, _surroundings):
+        for rules in (_policy, _learning, _reward, _kl, _surroundings):
             rules(self)
 
 
@@ -88,6 +88,8 @@ def _learning(c: Config) -> None:
             "kl.placement": c.kl.placement != schema.KLConfig().placement,
             "kl.estimator": c.kl.estimator != schema.KLConfig().estimator,
             "ppo.epoch_kl_stop": c.ppo.epoch_kl_stop != schema.PPOConfig().epoch_kl_stop,
+            "ppo.gradient_penalty": c.ppo.gradient_penalty != schema.PPOConfig().gradient_penalty,
+            "ppo.advantage_offset": c.ppo.advantage_offset != schema.PPOConfig().advantage_offset,
         }
         for name in (name for name, changed in unread.items() if changed):
             raise HoldfastError(f"{name} is not read with run.optimiser = dpo; leave it out.")
@@ -95,6 +97,24 @@ def _learning(c: Config) -> None:
         raise HoldfastError(
             f"ppo.minibatches is {c.ppo.minibatches}, "
             f"more than the {c.ppo.batch * c.ppo.samples_per_prompt} answers of a step."
+        )
+
+
+def _reward(c: Config) -> None:
+    if c.reward.aggregation == "averaged" and c.processes.strategy == "fsdp2":
+        raise HoldfastError(
+            "reward.aggregation = averaged takes the mean of whole weights, which processes.strategy = fsdp2 deals "
+            "out: set it to data, or take another aggregation."
+        )
+    if c.refresh.weights == "importance" and c.processes.strategy == "fsdp2":
+        raise HoldfastError(
+            "refresh.weights = importance asks the whole policy how likely it finds answers, which processes.strategy "
+            "= fsdp2 deals out: set it to data, or refresh.weights to equal."
+        )
+    if c.refresh.weights == "importance" and (c.preferences.per_round or c.guard.mode != "off"):
+        raise HoldfastError(
+            "refresh.weights = importance weighs labels on the reference's answers, and the run would ask about later "
+            "policies' answers too: set preferences.per_round to 0 and guard.mode to off, or refresh.weights to equal."
         )
 
 
@@ -126,9 +146,11 @@ def _surroundings(c: Config) -> None:
             "checkpoint.keep is 1, but it has to be at least 2, or 0 for as many as there is room for: a damaged "
             "checkpoint leaves the one before it to go on from."
         )
-    if c.preferences.selection == "disagreement" and c.preferences.per_round and c.reward.members < 2:
+    one = c.reward.members < 2 or c.reward.aggregation == "averaged"
+    if c.preferences.selection == "disagreement" and c.preferences.per_round and one:
         raise HoldfastError(
-            "preferences.selection = disagreement needs reward.members of 2 or more; one member never disagrees."
+            "preferences.selection = disagreement needs reward.members of 2 or more, not averaged into one; one member "
+            "never disagrees."
         )
     if c.world.labeller in ("judge", "people+judge"):
         if not c.judge.url.startswith(("http://", "https://")):

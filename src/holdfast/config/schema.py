@@ -15,6 +15,7 @@ class RunConfig(Section):
     rounds: int = setting(8, "rounds of collect, label, refresh, optimise", ge=1)
     steps_per_round: int = setting(6, "PPO steps in a round", ge=1)
     average: int = setting(4, "last policies whose mean the run ends with; at most half its rounds", ge=1)
+    stop_at_kl: float = setting(0.0, "KL to the reference at which the run ends, wherever it is; 0 never", ge=0)
     optimiser: Literal["ppo", "dpo"] = setting(
         "ppo", "what moves the policy: PPO, or DPO on fresh pairs of its own answers that the ensemble judges"
     )
@@ -137,8 +138,10 @@ class RewardConfig(Section):
     pooling: Literal["last", "mean"] = setting(
         "mean", "what a member's head reads: the state of the answer's last token, or the mean over its tokens"
     )
-    aggregation: Literal["mean", "median", "worst", "uncertainty", "agreement"] = setting(
-        "uncertainty", "mean, median, worst case, mean minus lambda times variance, or only what all agree on"
+    aggregation: Literal["mean", "median", "worst", "uncertainty", "agreement", "averaged"] = setting(
+        "uncertainty",
+        "mean, median, worst case, mean minus lambda times variance, only what all agree on, or one member whose "
+        "weights are the mean of all",
     )
     initial_comparisons: int = setting(2000, "comparisons of the reference's answers to label at the start", ge=0)
     holdout: float = setting(0.1, "share of comparisons that never train, for measuring", ge=0, le=0.5)
@@ -167,6 +170,9 @@ class RefreshConfig(Section):
     lr: float = setting(5e-4, "peak learning rate of a refresh", gt=0)
     warmup_steps: int = setting(5, "updates until the peak", ge=0)
     old_per_new: float = setting(0.5, "older ones for each new one at the least, over all policy generations", ge=0)
+    weights: Literal["equal", "importance"] = setting(
+        "equal", "importance: no new labels; old ones count by how likely the policy finds their answers"
+    )
 
 
 @section
@@ -293,6 +299,10 @@ class PPOConfig(Section):
     epoch_kl_stop: float = setting(
         0.0, "end a step's passes when KL per token to its start exceeds this; 0 never", ge=0
     )
+    gradient_penalty: float = setting(
+        0.0, "half of this times the squared norm of the policy's gradient is added to the loss; 0 for none", ge=0
+    )
+    advantage_offset: float = setting(0.0, "constant added to every token's advantage", ge=0)
 
 
 @section

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from holdfast.algorithms.weight_mean import mean_with_one_more
+
 # Of all rounds at most one in so many: early policies are not neighbours of the last one.
 SHARE = 2
 # Beside the weights, in the state of the mean.
@@ -41,16 +43,9 @@ class PolicyMean:
         self._mean, self._count = self.mean_with(weights), self._count + 1
 
     def mean_with(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The mean of all so far and these. What is no fraction (a counter) is as the newest has it."""
+        """The mean of all so far and these."""
         newest = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
-        if not self._count:
-            return newest
-        return {
-            name: torch.lerp(self._mean[name], tensor, 1.0 / (self._count + 1))
-            if tensor.is_floating_point()
-            else tensor
-            for name, tensor in newest.items()
-        }
+        return mean_with_one_more(self._mean, self._count, newest)
 
     @property
     def policies(self) -> int:

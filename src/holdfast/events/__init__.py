@@ -225,6 +225,11 @@ _KINDS = (
         f"{format_setting(fields['limit'])}.", "alarm",
     ),
     EventKind(
+        "kl_stop", "KL reached `run.stop_at_kl`; the run ends with this policy", {"kl": NUMBER, "limit": NUMBER},
+        lambda fields: f"The run ends: KL reached {format_value(fields['kl'])} nats, and it was to stop at "
+        f"{format_setting(fields['limit'])}.",
+    ),
+    EventKind(
         "lr_decayed", "the policy has settled", {"lr": NUMBER},
         lambda fields: f"Learning rate lowered to {format_value(fields['lr'])}.", "alarm",
     ),

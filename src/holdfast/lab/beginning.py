@@ -15,13 +15,14 @@ from pathlib import Path
 from holdfast.config import Config
 from holdfast.lab.references import copy_reference, files_of, waiting_for
 from holdfast.preferences.labeller import PatientLabeller
+from holdfast.reward.training import is_averaged
 from holdfast.run.build import assemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import gather
 from holdfast.track.progress import Silent
 from holdfast.worlds.protocol import Task
 
-# How members' scores become a reward, which no member's training knows of.
+# How members' scores become a reward, which no member's training knows of; but for their weights' mean.
 AFTERWARDS = ("aggregation", "shaping", "unfinished_penalty")
 DONE = "beginning.json"
 # What a trial takes over: labels, the event that tells of the ensemble, and the ensemble.
@@ -38,6 +39,8 @@ def beginning_key(config: Config, key: str) -> str:
     """What a beginning follows from beside the reference, as a name. A flaw of the reward is not seen by who labels."""
     reward = {name: value for name, value in asdict(config.reward).items() if name not in AFTERWARDS}
     flaw = asdict(config.flaw) if config.flaw.where == "labels" else {}
+    if is_averaged(config.reward):
+        reward["averaged"] = True
     facts: list[object] = [key, reward, flaw, asdict(config.world), asdict(config.rollout), asdict(config.data)]
     # What the files say, where there are any: an edited class may label otherwise.
     facts += files_of([flaw.get("name", ""), config.world.name, config.world.labeller])

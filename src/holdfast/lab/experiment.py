@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.lab.mislabels import HONEST
 from holdfast.lab.references import files_of
 from holdfast.lab.trial import Job, Trial
+from holdfast.run.demand import label_demand
 
 Result = dict[str, Any]
 
@@ -48,7 +49,8 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Arm:
-    """One way of running. `spends_like` names an arm whose labels, all of them, this one gets at the start.
+    """One way of running. `spends_like` names an arm whose labels this one gets: at the start, but for those that it
+    asks for later.
 
     An arm that is there for comparison need not be run on every seed: `seeds` is how many at most, from the first on.
     `adapts` makes of all other settings those that follow from them, such as a scenario's onset in shorter rounds.
@@ -187,7 +189,7 @@ class Plan:
         overrides = self.overrides(arm, scenario)
         if arm.spends_like:
             spent = (trials or {})[ResultCell(cell.scenario, arm.spends_like, cell.seed)].labels.total
-            overrides = (*overrides, f"reward.initial_comparisons={spent}")
+            overrides = (*overrides, f"reward.initial_comparisons={first_of(spent, load_config(None, overrides))}")
         config = config_toml(load_config(None, overrides), comments=False)
         facts = (
             config,
@@ -210,6 +212,16 @@ class Plan:
             references=self.runs / "references" if experiment.shares_references else None,
             keep_weights=self.keep_weights,
         )
+
+
+def first_of(labels: int, config: Config) -> int:
+    """How many of so many labels a run without a guard has to begin with, to come to them by its end.
+
+    Never fewer than by its own settings, which only matters where all is too small to mean anything.
+    """
+    demand = label_demand(config)
+    later = demand.total.most - demand.first.most if demand is not None else 0
+    return max(labels - later, config.reward.initial_comparisons)
 
 
 def directory_of(trials: Path, facts: Sequence[Any]) -> Path:

@@ -10,7 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Aggregation = Literal["mean", "median", "worst", "uncertainty", "agreement"]
+from holdfast.errors import HoldfastError
+
+Aggregation = Literal["mean", "median", "worst", "uncertainty", "agreement", "averaged"]
 
 # Weight of the members' variance. On standardised scores it takes off a tenth of a reference deviation where members
 # differ by one.
@@ -26,8 +28,15 @@ def aggregate(scores_KB: Tensor, kind: Aggregation, uncertainty_lambda: float = 
     uncertainty  mean_k r_k - lambda * var_k r_k, population variance   (UWO, Coste et al. 2023)
     agreement    the part of the reward that every member grants: min_k r_k where all are above the reference's mean,
                  max_k r_k where all are below it, and 0 where they disagree about the side
+    averaged     the score of one member whose weights are the mean of several (WARM, Rame et al. 2024); that mean is
+                 taken when members are fitted, so there is one row here
     """
-    if kind == "mean":
+    if kind == "averaged" and len(scores_KB) > 1:
+        raise HoldfastError(
+            f"This ensemble has {len(scores_KB)} members, which were not averaged into one when they were trained: "
+            "take another aggregation, or train it with reward.aggregation = averaged."
+        )
+    if kind in ("mean", "averaged"):
         return scores_KB.mean(0)
     if kind == "median":
         return scores_KB.quantile(0.5, dim=0)

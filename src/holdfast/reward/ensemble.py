@@ -43,6 +43,7 @@ from holdfast.reward.degraded import (
     too_few,
     warn,
 )
+from holdfast.text import counted
 
 Tokens = Sequence[Sequence[int]]
 # What a planted flaw is worth to each answer, by prompts and responses.
@@ -381,8 +382,8 @@ class VersionStore:
         document: Mapping[str, Any] = snapshot.documents["ensemble"]  # type: ignore[assignment]
         if document["members"] != len(ensemble.members):
             raise HoldfastError(
-                f"Reward version {version} has {document['members']} members, "
-                f"but reward.members is {len(ensemble.members)}."
+                f"Reward version {version} has {counted(document['members'], 'member')}, but by reward.members and "
+                f"reward.aggregation there {'is' if len(ensemble.members) == 1 else 'are'} {len(ensemble.members)}."
             )
         pooling = document["pooling"]
         if pooling != ensemble.members[0].pooling:

@@ -23,6 +23,7 @@ from holdfast.randomness import Streams, generator
 from holdfast.reward.ensemble import Ensemble, Tokens, VersionStore
 from holdfast.reward.examination import Enquiry, about_held_out, about_trained, log_odds, opinions
 from holdfast.reward.gate import Decision, Quality, decision_on, quality
+from holdfast.reward.importance import Importance
 from holdfast.reward.label_index import Answered
 from holdfast.reward.repeats import CANDIDATES, Repeats, as_before, repeat_of, surest
 from holdfast.reward.replay import draw_replay, even_shares, holdout_place
@@ -124,6 +125,8 @@ class Refresher:
     last_round: int = 1
     last_step: int = 0
     settled: bool = False
+    # Weighs old labels for the present policy where no new ones come in; without it there is no refit for their sake.
+    importance: Importance | None = None
     answered: Answered = field(init=False)
 
     def __post_init__(self) -> None:
@@ -194,7 +197,7 @@ class Refresher:
         # watermark of a given ensemble speaks of another store.
         known = up_to_round, self.last_round, self.ensemble.watermark
         old, fresh = self.answered.old_and_fresh(*known)
-        if not fresh:
+        if not fresh and self.importance is None:
             return None
         wanted = max(round(self.config.old_per_new * len(fresh)), self.config.comparisons - len(fresh))
         replayed = draw_replay(old, wanted, streams["refresh"])
@@ -202,8 +205,10 @@ class Refresher:
         watermark = min(self.store.watermark(up_to_round), self.answered.watermark)
         pairs, news = self._pairs([*replayed, *fresh]), set(fresh)
         newer = [pair for pair in pairs if pair.key in news]
-        if not newer:
+        if not (pairs if self.importance else newer):
             return None
+        if self.importance is not None:
+            pairs = self.importance.weighed(pairs)
         held = list(self.answered.held_out_known(MOST_EARLIER, *known).values())
         trained = [self._some(ids, MOST_EARLIER) for ids in old]
         shares = even_shares([len(h) + len(t) for h, t in zip(held, trained, strict=True)], MOST_EARLIER)

@@ -29,7 +29,7 @@ from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.randomness import derive_seed, generator
 from holdfast.reward.aggregate import Aggregation, aggregate
 from holdfast.reward.ensemble import Bonus, Ensemble, VersionStore
-from holdfast.reward.training import FitSettings, fit_ensemble
+from holdfast.reward.training import FitSettings, fit_ensemble, is_averaged
 from holdfast.track.progress import Progress, Silent
 
 # A prompt, the answer that was preferred and the other one; or a comparison with everybody's labels.
@@ -40,8 +40,10 @@ MODEL = "model"
 
 
 def build_ensemble(config: Config, lm: Any, codec: Codec, bonus: Bonus | None = None) -> Ensemble:
-    """K members, each with a head of its own, on copies of the reference's trunk or as adapters on the one there is."""
+    """K members, each with a head of its own, on copies of the reference's trunk or as adapters on the one there is.
 
+    Where members are averaged into one, one is built: all of them are fitted from its weights.
+    """
     p, lora = config.policy, lora_of(config.policy)
 
     def member(k: int) -> RewardModel:
@@ -52,7 +54,7 @@ def build_ensemble(config: Config, lm: Any, codec: Codec, bonus: Bonus | None = 
         return shard(model.to(config.run.device))
 
     return Ensemble(
-        [member(k) for k in range(config.reward.members)],
+        [member(k) for k in range(1 if is_averaged(config.reward) else config.reward.members)],
         codec.pad_id,
         config.policy.micro_batch_tokens,
         bonus=bonus,
@@ -105,7 +107,7 @@ class RewardEnsemble:
                 f"An ensemble needs members, epochs and a learning rate above 0, not {members}, {epochs} and {lr}."
             )
         lm, codec = load_causal_lm(Path(model_dir))
-        config = replace(Config(), reward=RewardConfig(members=members, epochs=epochs, lr=lr))
+        config = replace(Config(), reward=RewardConfig(members=members, epochs=epochs, lr=lr, aggregation=aggregation))
         config = replace(config, run=replace(config.run, seed=seed))
         labelled = _labelled(pairs, codec, context_of(lm.config))
         ensemble = build_ensemble(config, lm, codec)

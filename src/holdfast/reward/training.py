@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from holdfast.algorithms.bradley_terry import bradley_terry_loss, pair_accuracy
+from holdfast.algorithms.weight_mean import mean_with_one_more
 from holdfast.config.schema import RewardConfig
 from holdfast.control.schedule import RefreshSchedule
 from holdfast.errors import HoldfastError, MetByAll
@@ -20,7 +21,7 @@ from holdfast.models.batches import deal_by_length, group_by_work, take_rows
 from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.reward_model import RewardModel
 from holdfast.models.sharding import is_sharded
-from holdfast.models.weights import learning
+from holdfast.models.weights import learning, load_moving_weights, moving_weights
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
@@ -61,7 +62,8 @@ def fit_ensemble(
             f"A reward model needs at least 2 labelled comparisons to train on, and there are {len(pairs)}; label more."
         )
     # Each member draws from a generator of its own, so members can be fitted side by side and come out the same.
-    seeds = torch.randint(2**62, (len(ensemble.members),), generator=rng).tolist()
+    count = config.members if is_averaged(config) else len(ensemble.members)
+    seeds = torch.randint(2**62, (count,), generator=rng).tolist()
     needed = {"pairs": pairs, "settings": settings, "seeds": seeds, "bonus_scale": ensemble.bonus_scale}
     with PROCESSES.joint("fit", ensemble.members, **needed):
         return fit_with(ensemble, pairs, settings, config, seeds, progress)
@@ -79,13 +81,17 @@ def fit_with(
 
     Members that are dealt out over the processes are fitted one by one, each batch shared out instead.
     """
-    shares = [labels_for(k, len(ensemble.members), pairs) for k in range(len(ensemble.members))]
+    shares = [labels_for(k, len(seeds), pairs) for k in range(len(seeds))]
     updates = [settings.epochs * -(-len(share) // config.batch) for share in shares]
 
     def fit(member: RewardModel, share: Sequence[Pair], seed: int) -> Fit:
         own = torch.Generator().manual_seed(seed)
         return _fit_member(ensemble, member, share, settings, config, own, progress)
 
+    if is_averaged(config):
+        (member,) = ensemble.members
+        progress.begin("reward model", sum(updates))
+        return _to_the_mean(member, [partial(fit, member, *of_fit) for of_fit in zip(shares, seeds, strict=True)])
     jobs = [partial(fit, *of_member) for of_member in zip(ensemble.members, shares, seeds, strict=True)]
     if PROCESSES.together and not is_sharded(ensemble.members[0]):
         progress.begin("reward model", sum(PROCESSES.part(updates)))
@@ -95,6 +101,30 @@ def fit_with(
         # As many as there are cores side by side; those left over one by one, with their batches shared out instead.
         even = len(jobs) - len(jobs) % CORES.free
         fits = [*CORES.share(jobs[:even]), *(job() for job in jobs[even:])]
+    return _mean_of(fits)
+
+
+def is_averaged(config: RewardConfig) -> bool:
+    """Whether the ensemble is one member, the mean of several that are fitted from where it stands (WARM)."""
+    return config.aggregation == "averaged"
+
+
+def _to_the_mean(member: RewardModel, fits: Sequence[Callable[[], Fit]]) -> Fit:
+    """Fit the member several times from the same weights, head included, and give it the mean of what comes out."""
+    start = {name: tensor.detach().clone() for name, tensor in moving_weights(member).items()}
+    mean: dict[str, Tensor] = {}
+    done = []
+    for count, fit in enumerate(fits):
+        load_moving_weights(member, start)
+        done.append(fit())
+        with torch.no_grad():
+            fitted = {name: tensor.detach().clone() for name, tensor in moving_weights(member).items()}
+            mean = mean_with_one_more(mean, count, fitted)
+    load_moving_weights(member, mean)
+    return _mean_of(done)
+
+
+def _mean_of(fits: Sequence[Fit]) -> Fit:
     return Fit(sum(f.loss for f in fits) / len(fits), sum(f.accuracy for f in fits) / len(fits))
 
 

@@ -37,6 +37,7 @@ from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.ensemble import VersionStore
+from holdfast.reward.importance import Importance
 from holdfast.reward.refresher import Refresher
 from holdfast.reward.source import RewardSource
 from holdfast.rollout.served import ServedSampler
@@ -273,6 +274,9 @@ def build_parts(
         models.ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
         standard.prompts, standard.responses, journal.progress, config.gate, run.key,
     )  # fmt: skip
+    if config.refresh.weights == "importance":
+        limits = codec.pad_id, config.policy.micro_batch_tokens, config.rollout.temperature
+        refresher.importance = Importance(models.policy, models.reference, *limits)
     return Parts(models, answers, collector, refresher, journal, Streams(seed))
 
 

@@ -64,6 +64,12 @@ class OnlineLoop:
         """Whether the guard has ended the run at its last good policy, and asks."""
         return self.host is not None and self.host.review.stopped
 
+    @property
+    def spent(self) -> bool:
+        """Whether the policy is as far from the reference as the run may go (run.stop_at_kl)."""
+        limit = self.config.run.stop_at_kl
+        return bool(limit) and self.ledger.reference >= limit
+
     def run(self) -> None:
         """All rounds from where the loop stands."""
         for _ in self.rounds():
@@ -74,7 +80,7 @@ class OnlineLoop:
         rounds, steps, at = self.config.run.rounds, self.config.run.steps_per_round, self.position
         self.begin()
         self.journal.progress.begin("ppo", max(0, (rounds - at.of_plan + 1) * steps - at.step_in_round))
-        while at.of_plan <= rounds and not self.stopped:
+        while at.of_plan <= rounds and not self.stopped and not self.spent:
             yield self.round()
         if at.step and at.skipped == at.step:
             raise HoldfastError(
@@ -133,6 +139,10 @@ class OnlineLoop:
                 self.recover(trouble)
             if self.host is not None and self.learner.reward.ensemble.sound[:1] != looked_at:
                 self.host.learn_known()  # another member's features from here on
+            if self.spent:
+                reached, stop = self.ledger.reference, self.config.run.stop_at_kl
+                self.journal.event("kl_stop", kl=reached, limit=stop)
+                break
             if limit and self.ledger.reference > limit:
                 self.journal.event("kl_limit", kl=self.ledger.reference, limit=limit)
                 break

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from holdfast.algorithms.credit import assign_credit
 from holdfast.algorithms.finite import first_nonfinite
+from holdfast.algorithms.gradient_penalty import regularised_gradient
 from holdfast.algorithms.kl import kl_estimate
 from holdfast.algorithms.ppo import PolicyStats, ppo_policy_loss, ppo_value_loss
 from holdfast.checkpoint.transaction import Part
@@ -40,6 +41,8 @@ Item = TypeVar("Item")
 # since the value head may share the policy's trunk.
 VALUE_CLIP = 0.2
 VALUE_WEIGHT = 0.1
+# How far along its gradient the policy is moved to see how the gradient changes there, as a multiple of the gradient.
+AHEAD = 0.01
 # Answers of a step on which the KL of its update is measured (0 for all): the rest would cost another pass over them.
 STEP_ANSWERS = 16
 
@@ -83,6 +86,7 @@ def experience_of(
         ppo.advantage,
         group_size=ppo.samples_per_prompt,
         estimator=kl.estimator,
+        offset=ppo.advantage_offset,
     )
     bad = first_nonfinite(
         {
@@ -148,7 +152,7 @@ class PolicyOptimiser(ABC):
         judging = critic if critic is not None else policy.value_head
         valuing = learning(judging) if judging is not None else []
         acting = [p for p in learning(policy) if all(p is not other for other in valuing)]
-        self.parameters = [*acting, *valuing]
+        self.acting, self.parameters = acting, [*acting, *valuing]
         # The critic's group is the second one, where there is a critic: it starts from nothing and learns faster.
         groups = [{"params": group} for group in (acting, valuing) if group]
         self.optimiser = torch.optim.AdamW(groups, lr=ppo.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
@@ -271,6 +275,8 @@ class PPO(PolicyOptimiser):
                 whole_step = batches if self.ppo.minibatches == 1 else None
                 cut = whole_step or self.batches(experience.rollout, rows)
                 policy_loss, value_loss, kl_loss, batch_stats = self._accumulate(experience, cut, beta)
+                if self.ppo.gradient_penalty:
+                    self._penalise(partial(self._accumulate, experience, cut, beta))
                 norms.append(self.step())
                 policy_losses.append(policy_loss)
                 value_losses.append(value_loss)
@@ -296,6 +302,28 @@ class PPO(PolicyOptimiser):
         if self.kl.placement == "loss":
             measured["loss/kl_avg"] = _mean(kl_losses)
         return measured
+
+    @torch.no_grad()
+    def _penalise(self, differentiate: Callable[[], object]) -> None:
+        """Add the penalty on its norm to the policy's gradient, by a second pass over the minibatch a little ahead.
+
+        The answers stay those of the step. What a critic of its own learns by is left as it is.
+        """
+        gradients = [None if p.grad is None else p.grad.clone() for p in self.parameters]
+        ahead = {id(p) for p in self.acting}
+        moved = [(p, p.clone(), g) for p, g in zip(self.parameters, gradients, strict=True) if id(p) in ahead]
+        for parameter, _, gradient in moved:
+            if gradient is not None:
+                parameter.add_(gradient, alpha=AHEAD)
+        self.optimiser.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            differentiate()
+        for parameter, before, gradient in moved:
+            if gradient is not None and parameter.grad is not None:
+                gradient.copy_(regularised_gradient(gradient, parameter.grad, self.ppo.gradient_penalty, AHEAD))
+            parameter.copy_(before)
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
 
     def _accumulate(
         self, experience: Experience, batches: list[MicroBatch], beta: float

@@ -41,6 +41,7 @@ ON_TIME_LINE = {
     "label_quality": "labels",
     "labels_missing": "labels",
     "kl_limit": "KL limit",
+    "kl_stop": "KL stop",
     "waiting": "waits",
     "waited": "goes on",
     "resumed": "resumed",

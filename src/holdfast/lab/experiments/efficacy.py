@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from statistics import fmean
 
 from holdfast.charts.chart import ChartSpec, Series
-from holdfast.lab.experiment import Experiment, Result, Results, Table, costs, interval, mean_heldout, number, side
+from holdfast.lab.experiment import Experiment, Result, Results, Table, interval, number, side
 from holdfast.lab.fall import kept_its_peak
+from holdfast.lab.paired import arm_of, differences, spent_by_arm, spent_table
 from holdfast.lab.scenarios import AGAIN_ARM, BARE_ARM, FLAW_SCENARIOS, GUARDED_ARM, TUNED_ARM
 from holdfast.lab.trial import Trial
-from holdfast.statistics import bootstrap, share_of
+from holdfast.statistics import share_of
 
 SHOWN = ("bare", "tuned", "guarded")
 
@@ -22,26 +22,17 @@ def analyse(results: Results) -> Result:
         for scenario in results.scenarios
         for bare, guarded in results.paired(scenario, "bare", "guarded")
     ]
-    against = {
-        other: [
-            guarded.delivered - against.delivered
-            for scenario in results.scenarios
-            for guarded, against in results.paired(scenario, "guarded", other)
-        ]
-        for other in results.arms
-        if other != "guarded"
-    }
     reached = [bool(pair["reaches_best"]) for pair in pairs]
     kept = [bool(pair["kept_peak"]) for pair in pairs]
     return {
         "pairs": pairs,
         "reaches_best": asdict(share_of(sum(reached), len(reached))),
         "kept_peak": asdict(share_of(sum(kept), len(kept))),
-        "differences": {name: asdict(bootstrap(values)) for name, values in against.items() if values},
+        "differences": differences(results, "guarded"),
         "arms": {
             scenario: {arm: arm_of(results.of(scenario, arm)) for arm in results.arms} for scenario in results.scenarios
         },
-        "costs": {arm: costs([t for cell, t in results.each() if cell.arm == arm]) for arm in results.arms},
+        "costs": spent_by_arm(results),
     }
 
 
@@ -62,17 +53,6 @@ def pair_of(bare: Trial, guarded: Trial) -> Result:
     }
 
 
-def arm_of(trials: list[Trial]) -> Result:
-    if not trials:
-        return {"end": None, "best": None, "rollbacks": 0, "curve": mean_heldout([])}
-    return {
-        "end": asdict(bootstrap([t.delivered for t in trials])),
-        "best": fmean(t.peak for t in trials),
-        "rollbacks": sum(len(t.rollbacks) for t in trials),
-        "curve": mean_heldout(trials),
-    }
-
-
 def tables(result: Result) -> list[Table]:
     ends = [
         [
@@ -90,17 +70,11 @@ def tables(result: Result) -> list[Table]:
         [f"guarded less {name}", number(estimate["mean"], "+.3f"), interval(estimate), str(estimate["count"])]
         for name, estimate in result["differences"].items()
     ]
-    spent = [
-        [arm, number(c["labels"]), number(c["audit_labels"]), number(c["tokens"]), number(c["seconds"]),
-         str(c["trials"])]
-        for arm, c in result["costs"].items()
-    ]  # fmt: skip
     return [
         Table("Gold at the end, on held-out prompts", ("scenario", "arm", "mean", "95% interval", "best", "rollbacks"),
               ends, 2),
         Table("Paired differences at the end", ("", "mean", "95% interval", "pairs"), differences),
-        Table("What each arm spent, a trial",
-              ("arm", "labels", "of them audit", "tokens", "seconds (median)", "trials"), spent),
+        spent_table(result["costs"]),
     ]  # fmt: skip
 
 

@@ -6,15 +6,14 @@ that. What a pitfall costs beyond the missing guard is its difference to *audit 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.config import Config
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, mean_heldout, side
+from holdfast.lab.paired import difference
 from holdfast.lab.scenarios import PLAIN, STANDS_STILL, planted
-from holdfast.lab.trial import Trial
 from holdfast.statistics import bootstrap
 
 DEFAULT, IGNORED = "default", "audit ignored"
@@ -71,11 +70,6 @@ def analyse(results: Results) -> Result:
             }
         scenarios[scenario] = arms
     return {"scenarios": scenarios}
-
-
-def difference(pairs: Sequence[Sequence[Trial]]) -> Result | None:
-    """How much more gold the first of each pair ends with."""
-    return asdict(bootstrap([one.delivered - other.delivered for one, other in pairs])) if pairs else None
 
 
 def tables(result: Result) -> list[Table]:

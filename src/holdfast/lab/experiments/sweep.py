@@ -8,7 +8,9 @@ from functools import partial
 from statistics import fmean
 
 from holdfast.charts.chart import ChartSpec, Series
+from holdfast.lab.cures import NO_CURE
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number, side
+from holdfast.lab.experiments.tuning import LABELS
 from holdfast.lab.fall import kept_its_peak
 from holdfast.lab.scenarios import PLAIN, planted
 from holdfast.lab.trial import Trial
@@ -19,6 +21,7 @@ PREFIX = "sweep-"
 # Below this share of the best value's rise a value keeps runs from improving.
 HARDLY = 0.5
 WATCHES = "guard.mode=advise"
+CURED = (*NO_CURE.overrides, f"reward.initial_comparisons={LABELS}")
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,13 @@ KNOBS: dict[str, Knob] = {
             },
         ),
         values("average", "last policies whose mean a run ends with", "run.average", 1, 2, 4),
+        # Cures of others, each with its strength.
+        values("gradient-penalty", "penalty on the norm of the policy's gradient, without a guard",
+               "ppo.gradient_penalty", 0.0, 0.01, 0.03, 0.1, 0.3, 1.0, beside=CURED),
+        values("stop-at-kl", "KL at which the run ends, without a guard; 0 is never", "run.stop_at_kl",
+               0.0, 3.0, 6.0, 9.0, 12.0, beside=CURED),
+        values("advantage-offset", "constant added to every advantage, without a guard", "ppo.advantage_offset",
+               0.0, 0.03, 0.1, 0.3, beside=CURED),
         values("noise", "share of labels that are wrong by chance", "world.label_noise", 0.0, 0.1, 0.2, 0.3,
                given=True),
     )
