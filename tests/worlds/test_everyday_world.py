@@ -10,8 +10,7 @@ from holdfast.config import load_config
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message, plain_text
 from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
-from holdfast.worlds import everyday
-from holdfast.worlds.everyday import gold as gold_module
+from holdfast.worlds import everyday, scorers
 from holdfast.worlds.everyday.gold import Opinion
 from holdfast.worlds.protocol import LabellerSettings, World
 from holdfast.worlds.registry import load_task, load_world
@@ -102,4 +101,4 @@ def test_it_is_found_by_its_name_and_gives_training_no_gold(world: everyday.Ever
 
 def test_a_scorer_that_is_missing_is_named() -> None:
     with pytest.raises(HoldfastError, match="no_such_scorer, which is not installed"):
-        gold_module._load("no_such_scorer")
+        scorers.load("no_such_scorer")

@@ -29,6 +29,7 @@ examples:
   holdfast lab run efficacy --seeds 5                 does the guard help?
   holdfast lab run efficacy --forms both              every flaw in both its forms
   holdfast lab run detection --flaw my_flaw.py:Mine   a flaw of your own, in a file of your own
+  holdfast lab run efficacy --world stories --policy DIR   on a pretrained model, where no flaw is planted
   holdfast lab sweep beta                             one knob over its range
   holdfast lab sweep beta --ray auto                  its trials over the Ray cluster of this machine
   holdfast lab table efficacy                         the table of an earlier run, once more
@@ -86,7 +87,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--flaw", metavar="SPEC", help="this flaw alone: a name or path/to/file.py:Class")
     parser.add_argument("--weight", type=float, metavar="X", help="flaw.weight of --flaw, in either form")
-    parser.add_argument("--world", metavar="NAME", help="another world: path/to/file.py:Class, with a gold score")
+    parser.add_argument(
+        "--world", metavar="NAME", help="another world: stories, boat_race, or path/to/file.py:Class, with a gold score"
+    )
+    parser.add_argument(
+        "--policy", metavar="DIR", help="a Hugging Face causal-LM directory in place of the world's own"
+    )
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="A.B=C",
         help="a setting for all arms that do not set it themselves; may be repeated",
@@ -174,7 +180,9 @@ def say(line: str) -> None:
 
 def plan_of(args: argparse.Namespace, experiment: Experiment) -> Plan:
     """What the options ask for; refuses what cannot work before anything is written."""
+    from holdfast.config import load_config
     from holdfast.lab.experiment import Plan
+    from holdfast.lab.fit import fitted
     from holdfast.lab.results import QUICK
 
     if args.seeds is not None and args.seeds < 1:
@@ -188,6 +196,10 @@ def plan_of(args: argparse.Namespace, experiment: Experiment) -> Plan:
         # The quick settings speak of the built-in world's size.
         settings = tuple(s for s in settings if not s.startswith("world."))
         settings = (*settings, f"world.name={json.dumps(args.world)}")
+    if args.policy:
+        settings = (*settings, f"policy.path={json.dumps(args.policy)}")
+    config = load_config(None, [*experiment.settings, *settings, *args.overrides, f"run.seed={args.first_seed}"])
+    experiment, sizes = fitted(experiment, config)
     experiment = with_flaw(args, experiment)
     seeds = args.seeds or (1 if args.quick else experiment.seeds)
     return Plan(
@@ -195,7 +207,7 @@ def plan_of(args: argparse.Namespace, experiment: Experiment) -> Plan:
         scenarios=experiment.chosen(args.forms, args.only),
         seeds=tuple(range(args.first_seed, args.first_seed + seeds)),
         runs=args.runs,
-        settings=(*settings, *args.overrides),
+        settings=(*sizes, *settings, *args.overrides),
         keep_weights=args.keep_weights,
     )
 
@@ -205,6 +217,7 @@ def tag_of(args: argparse.Namespace, experiment: Experiment) -> str:
     changed = hashlib.sha256("\n".join(args.overrides).encode()).hexdigest()[:6]
     file, _, name = (args.world or "").rpartition(":")
     parts = [Path(file).stem] if file else [name] if name else []
+    parts += [Path(args.policy).resolve().name] if args.policy else []
     parts += [args.flaw.rpartition(":")[2]] if args.flaw else []
     parts += [f"weight-{args.weight:g}"] if args.weight is not None else []
     parts += [args.forms] if args.forms != "default" else []

@@ -28,7 +28,8 @@ class WorldConfig(Section):
     """The task: prompts, demonstrations and whoever answers comparisons."""
 
     name: str = setting(
-        "concierge", "concierge or everyday (built in), files (your own data), or path/to/file.py:Class"
+        "concierge",
+        "concierge, everyday, stories or boat_race (built in), files (your own data), or path/to/file.py:Class",
     )
     options: dict[str, Any] = setting({}, "keyword arguments for the world's class")
     labeller: str = setting(

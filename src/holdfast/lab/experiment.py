@@ -34,13 +34,16 @@ FACTS = "facts.json"
 class Scenario:
     """Circumstances that all arms meet, whatever they set themselves.
 
-    Of a flaw's two forms the default one is taken unless all are asked for.
+    Of a flaw's two forms the default one is taken unless all are asked for. One that is `aside` is there for those who
+    name it. `bare` is what the arm of that name sets besides.
     """
 
     name: str
     overrides: tuple[str, ...] = ()
     form: str = ""
     default: bool = True
+    aside: bool = False
+    bare: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -141,7 +144,7 @@ class Experiment:
         names = list(dict.fromkeys(s.name for s in self.scenarios))
         if unknown := [name for name in only if name not in names]:
             raise HoldfastError(f"{self.name} has no scenario {unknown[0]!r}; it has {', '.join(names)}.")
-        wanted = [s for s in self.scenarios if not only or s.name in only]
+        wanted = [s for s in self.scenarios if (s.name in only if only else not s.aside)]
         found = tuple(
             s for s in wanted if (s.default if forms == "default" else s.form in ("", forms) or forms == "both")
         )
@@ -180,6 +183,7 @@ class Plan:
     def overrides(self, arm: Arm, scenario: Scenario) -> tuple[str, ...]:
         """All settings of an arm in a scenario, in the order in which they are taken."""
         settings = (*self.experiment.settings, *self.settings, *arm.overrides, *scenario.overrides)
+        settings += scenario.bare if arm.name == "bare" else ()
         return settings if arm.adapts is None else (*settings, *arm.adapts(load_config(None, settings)))
 
     def job(self, cell: ResultCell, trials: Mapping[ResultCell, Trial] | None = None) -> Job:

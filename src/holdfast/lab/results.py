@@ -110,8 +110,8 @@ def document_of(plan: Plan, results: Results, command: str) -> Result:
         "experiment": experiment.name,
         "question": experiment.question,
         "seeds": list(plan.seeds),
-        "settings": [*experiment.settings, *plan.settings],
-        "scenarios": {s.title: list(s.overrides) for s in plan.scenarios},
+        "settings": [_without_place(text) for text in (*experiment.settings, *plan.settings)],
+        "scenarios": {s.title: [*s.overrides, *(f"{text} (bare alone)" for text in s.bare)] for s in plan.scenarios},
         "arms": {arm.name: arm_document(plan, arm) for arm in experiment.arms},
         "recommendation": experiment.recommend(result),
         "failures": list(results.failures),
@@ -120,6 +120,12 @@ def document_of(plan: Plan, results: Results, command: str) -> Result:
             {"scenario": cell.scenario, "arm": cell.arm, **summary(trial)} for cell, trial in results.each()
         ],
     }  # fmt: skip
+
+
+def _without_place(text: str) -> str:
+    """A setting without the directories in which a model's own lies."""
+    name, _, value = text.partition("=")
+    return f"{name}={Path(value.strip(chr(34))).name}" if name == "policy.path" else text
 
 
 def arm_document(plan: Plan, arm: Arm) -> Result:
@@ -184,4 +190,7 @@ def command_of(arguments: Sequence[str]) -> str:
         if option in words:
             at = words.index(option)
             del words[at : at + 2]
+    if "--policy" in words:
+        at = words.index("--policy") + 1
+        words[at : at + 1] = [Path(word).name for word in words[at : at + 1]]
     return " ".join(["holdfast", *(word for word in words if word != "--json")])

@@ -7,6 +7,7 @@ Planted: from a known round on every reward member pays for it (`flaw.where = re
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from holdfast.lab.experiment import Arm, Scenario
 
@@ -29,6 +30,9 @@ FLAWS: dict[str, str] = {
 
 PLAIN = Scenario("no flaw")
 NO_KL = Scenario("no flaw, no KL", ("kl.controller=fixed", "kl.beta=0.0"))
+# For experiments on flaws: on a world without any, where a reward is hacked by itself, these are what there is to see.
+PLAIN_ASIDE = replace(PLAIN, aside=True)
+BARE_NO_KL = Scenario("no flaw, bare without KL", aside=True, bare=("kl.beta=0.0",))
 
 
 def flaw_scenarios(name: str, spec: str, default: str = "", weight: float | None = None) -> list[Scenario]:

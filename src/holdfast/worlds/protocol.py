@@ -38,6 +38,9 @@ class World(Protocol):
     Two more methods are looked for and may be missing: `gold(prompt, response, finished) -> float`, the truth,
     which only the lab reads; and `policy_directory() -> Path`, a pretrained policy with its own tokenizer. Without
     the latter a small Llama with a word-level tokenizer over the world's texts is built.
+
+    The lab also looks for `lab_settings`, settings (section.key=value) for trials of a size that suits the world, and
+    for `flaws`, the names of those that it has of its own, each with the settings with which it is planted.
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,18 @@ from holdfast.errors import HoldfastError, OwnCodeError
 from holdfast.models.prompt import Message
 from holdfast.people.team import MODES, TeamLabeller
 from holdfast.preferences.comparison import Demonstration
+from holdfast.worlds.boat_race import Arrows, BoatRace
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.everyday import Everyday
 from holdfast.worlds.files import Files
 from holdfast.worlds.flaws import FLAWS, Flaw, Taste
 from holdfast.worlds.protocol import LabellerSettings, Task, World, task_of
+from holdfast.worlds.stories import Stories
 
-WORLDS: dict[str, type[World]] = {"concierge": Concierge, "everyday": Everyday}
-BUILT_IN = ("concierge", "everyday", "files")
+WORLDS: dict[str, type[World]] = {kind.name: kind for kind in (Concierge, Everyday, Stories, BoatRace)}
+BUILT_IN = (*WORLDS, "files")
+# Those of worlds that have their own, beside those that any texts can have.
+KNOWN_FLAWS: dict[str, Callable[[int], Flaw]] = {**FLAWS, Arrows.name: Arrows}
 
 
 def load_world(config: Config) -> World:
@@ -76,7 +80,7 @@ def _labeller(config: Config) -> Any:
 
 def load_flaw(spec: str, seed: int, demonstrations: Sequence[Demonstration] = ()) -> Flaw:
     """The flaw of this name, or in this file, made with the run's seed; it may read the demonstrations first."""
-    kind = FLAWS[spec] if spec in FLAWS else load_class(spec, "flaw.name", tuple(FLAWS))
+    kind = KNOWN_FLAWS[spec] if spec in KNOWN_FLAWS else load_class(spec, "flaw.name", tuple(KNOWN_FLAWS))
     flaw = _call(kind, spec, seed, {})
     if not isinstance(flaw, Flaw) or not callable(flaw.bonus):
         raise HoldfastError(f"The class {spec} is not a flaw: it needs name and bonus(prompt, response).")

@@ -11,7 +11,7 @@ from holdfast.config.schema import AuditConfig
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, number
 from holdfast.lab.fall import SOON, fallen, onset
 from holdfast.lab.poll import pairs_needed
-from holdfast.lab.scenarios import BARE, FLAW_SCENARIOS, NO_KL
+from holdfast.lab.scenarios import BARE, FLAW_SCENARIOS, NO_KL, PLAIN_ASIDE
 from holdfast.lab.trial import Trial
 from holdfast.statistics import share_of
 
@@ -168,7 +168,7 @@ def figure(result: Result) -> list[ChartSpec]:
 EXPERIMENT = Experiment(
     name="detection",
     question="How many rounds after gold begins to fall is hacking called, without looking at gold?",
-    scenarios=(*FLAW_SCENARIOS, NO_KL),
+    scenarios=(*FLAW_SCENARIOS, NO_KL, PLAIN_ASIDE),
     arms=(
         Arm(
             "watched",

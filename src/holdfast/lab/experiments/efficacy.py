@@ -8,7 +8,15 @@ from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Experiment, Result, Results, Table, interval, number, side
 from holdfast.lab.fall import kept_its_peak
 from holdfast.lab.paired import arm_of, differences, spent_by_arm, spent_table
-from holdfast.lab.scenarios import AGAIN_ARM, BARE_ARM, FLAW_SCENARIOS, GUARDED_ARM, TUNED_ARM
+from holdfast.lab.scenarios import (
+    AGAIN_ARM,
+    BARE_ARM,
+    BARE_NO_KL,
+    FLAW_SCENARIOS,
+    GUARDED_ARM,
+    PLAIN_ASIDE,
+    TUNED_ARM,
+)
 from holdfast.lab.trial import Trial
 from holdfast.statistics import share_of
 
@@ -119,7 +127,7 @@ def finding(arms: Result) -> str:
 EXPERIMENT = Experiment(
     name="efficacy",
     question="Does the guarded run end better than what is usual, and than the best that stands still?",
-    scenarios=FLAW_SCENARIOS,
+    scenarios=(*FLAW_SCENARIOS, PLAIN_ASIDE, BARE_NO_KL),
     arms=(BARE_ARM, GUARDED_ARM, AGAIN_ARM, TUNED_ARM),
     analyse=analyse,
     tables=tables,

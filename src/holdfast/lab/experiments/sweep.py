@@ -8,9 +8,10 @@ from functools import partial
 from statistics import fmean
 
 from holdfast.charts.chart import ChartSpec, Series
+from holdfast.config import Config
 from holdfast.lab.cures import NO_CURE
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number, side
-from holdfast.lab.experiments.tuning import LABELS
+from holdfast.lab.experiments.tuning import all_at_the_start
 from holdfast.lab.fall import kept_its_peak
 from holdfast.lab.scenarios import PLAIN, planted
 from holdfast.lab.trial import Trial
@@ -21,7 +22,7 @@ PREFIX = "sweep-"
 # Below this share of the best value's rise a value keeps runs from improving.
 HARDLY = 0.5
 WATCHES = "guard.mode=advise"
-CURED = (*NO_CURE.overrides, f"reward.initial_comparisons={LABELS}")
+CURED = (*NO_CURE.overrides, *all_at_the_start(Config()))
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from holdfast.charts.chart import ChartSpec, Series
+from holdfast.config import Config
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval
-from holdfast.lab.scenarios import FLAW_SCENARIOS, STANDS_STILL
+from holdfast.lab.scenarios import FLAW_SCENARIOS, PLAIN_ASIDE, STANDS_STILL
 from holdfast.statistics import bootstrap, chance_of_best
 
 AGGREGATIONS = ("mean", "worst", "uncertainty")
 BETAS = (0.1, 0.2, 0.4, 0.8)
-# About what a guarded run spends in all: 2000 at the start, 100 in each of seven rounds, its audits and checks.
-LABELS = 4500
+# About what a guarded run spends in all, for each label at its start: by default 4500 for 2000, with 100 in each of
+# seven rounds, its audits and checks.
+SPENT = 2.25
+
+
+def all_at_the_start(usual: Config) -> tuple[str, ...]:
+    """As many labels at the start as a guarded run of this size spends in all."""
+    return (f"reward.initial_comparisons={round(SPENT * usual.reward.initial_comparisons)}",)
 
 
 def name_of(aggregation: str, beta: float) -> str:
@@ -71,7 +78,7 @@ def figure(result: Result) -> list[ChartSpec]:
 EXPERIMENT = Experiment(
     name="tuning",
     question="Which aggregation and which beta are best for an ensemble that stands still?",
-    scenarios=FLAW_SCENARIOS,
+    scenarios=(*FLAW_SCENARIOS, PLAIN_ASIDE),
     arms=tuple(
         Arm(
             name_of(aggregation, beta),
@@ -81,8 +88,8 @@ EXPERIMENT = Experiment(
                 f"kl.beta={beta}",
                 *STANDS_STILL,
                 "guard.mode=off",
-                f"reward.initial_comparisons={LABELS}",
             ),
+            adapts=all_at_the_start,
         )
         for aggregation in AGGREGATIONS
         for beta in BETAS
