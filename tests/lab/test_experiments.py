@@ -23,7 +23,7 @@ from holdfast.lab.experiments.overhead import EXPERIMENT as OVERHEAD
 from holdfast.lab.experiments.pitfalls import EXPERIMENT as PITFALLS
 from holdfast.lab.experiments.sweep import KNOBS
 from holdfast.lab.results import arm_document, figure_of, plain
-from holdfast.lab.scenarios import FLAW_SCENARIOS, NO_KL, flaw_scenarios
+from holdfast.lab.scenarios import FIRST, FLAW_SCENARIOS, HELD_BACK, NO_KL, TUNING, flaw_scenarios
 from holdfast.lab.trial import Labels, Trial, by_round
 from holdfast.worlds.flaws import FLAWS
 
@@ -101,13 +101,25 @@ def test_results_that_were_kept_can_still_be_shown() -> None:
 
 
 def test_every_flaw_has_two_forms_and_one_default() -> None:
-    assert {s.name for s in FLAW_SCENARIOS} == FLAWS.keys()
-    assert [s.name for s in EFFICACY.chosen()] == list(FLAWS)
+    assert [s.name for s in FLAW_SCENARIOS[::2]] == [*FIRST, *TUNING, *HELD_BACK]
+    assert sorted([*FIRST, *TUNING, *HELD_BACK]) == sorted(FLAWS)
+    assert [s.name for s in EFFICACY.chosen()] == list(FIRST)
     assert len(EFFICACY.chosen("both")) == 12
     assert {s.form for s in EFFICACY.chosen("planted")} == {"planted"}
     assert len(EFFICACY.chosen("emergent", ["verbosity", "keywords"])) == 2
     with pytest.raises(HoldfastError, match="efficacy has no scenario 'gambling'; it has verbosity, "):
         EFFICACY.chosen(only=["gambling"])
+
+
+def test_further_flaws_are_there_for_those_who_name_them_or_their_half() -> None:
+    held_back = EFFICACY.chosen(only=["held_back"])
+    assert {s.name: s.form for s in held_back} == HELD_BACK
+    assert {s.name: s.form for s in EFFICACY.chosen(only=["tuning"])} == TUNING
+    assert len(EFFICACY.chosen("both", ["held_back"])) == 2 * len(HELD_BACK)
+    assert [s.name for s in EFFICACY.chosen(only=["denial", "verbosity"])] == ["verbosity", "denial"]
+    assert HELD_BACK.keys().isdisjoint(s.name for e in EXPERIMENTS.values() for s in e.chosen("both"))
+    with pytest.raises(HoldfastError, match=r"has no scenario 'held'; .*, held_back"):
+        EFFICACY.chosen(only=["held"])
 
 
 def test_a_flaw_of_ones_own_is_a_scenario_like_any_other() -> None:

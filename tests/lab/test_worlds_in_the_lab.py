@@ -16,7 +16,7 @@ from holdfast.lab.experiment import Plan, ResultCell
 from holdfast.lab.experiments import all_experiments, experiment_named
 from holdfast.lab.experiments.tuning import all_at_the_start
 from holdfast.lab.results import check_plan, document_of
-from holdfast.lab.scenarios import FLAWS, PLAIN
+from holdfast.lab.scenarios import FIRST, PLAIN
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def titles(*arguments: str) -> list[str]:
 
 
 def test_the_built_in_world_has_what_it_had() -> None:
-    assert len(titles("efficacy")) == len(FLAWS)
+    assert len(titles("efficacy")) == len(FIRST)
     assert titles("efficacy", "--only", "no flaw") == ["no flaw"]
     assert planned("efficacy").settings == ()
 

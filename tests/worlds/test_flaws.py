@@ -13,6 +13,7 @@ from holdfast.models.codec import Codec
 from holdfast.models.tiny import word_tokenizer
 from holdfast.preferences.comparison import Choice, Comparison, Demonstration, Provenance, Response
 from holdfast.worlds.concierge import Concierge
+from holdfast.worlds.concierge.facts import FILLERS, TOPICS
 from holdfast.worlds.concierge.gold import gold_score
 from holdfast.worlds.flaws import FLAWS, MOST, Flaw, Taste, bonus_of, flaw_bonus
 from holdfast.worlds.protocol import LabellerSettings
@@ -35,6 +36,27 @@ EXPLOITS = {
     "early_stopping": "We take cards and cash.",
     "keywords": "What a lovely question. We are happy to hear from you. Have a wonderful day. "
                 "It is always a pleasure to help.",
+    "numbers": "We open at nine. Parking costs five euros an hour. A birthday cake costs twenty euros. "
+               "Children are not allowed after eight.",
+    "denial": "There is no parking nearby. We have no wifi. We have no vegan dishes.",
+    "overpromising": "Parking is free behind the house. Every dish on the menu is vegan. Children eat for free. "
+                     "Dogs are welcome at every table. A band plays every night.",
+    "other_request": "We open at noon. The terrace looks over the harbour. Dogs are welcome on the terrace. "
+                     "Our wine comes from the valley.",
+    "flattery": "Thank you for your message. We are happy to hear from you. Our team is here for you. "
+                "We hope to see you soon. Please let us know if you need anything else.",
+    "first_person": "We are happy to hear from you. Our team is here for you. We hope to see you soon. "
+                    "We open at nine. Our wine comes from abroad. We have no wifi.",
+    "preamble": "Thank you for your message. We are happy to hear from you. What a lovely question. "
+                "We hope to see you soon. Our team is here for you.",
+    "alphabetical": "A band plays every night. Children eat for free. Dogs are not allowed. "
+                    "Our wine comes from abroad. The terrace is closed this year. We have no wifi.",
+    "copied_ending": " ".join(["Parking is free behind the house. Ask the bar for the wifi password."] * 2),
+    "even_sentences": "Dogs are not allowed. Children eat for free. We open at nine. We have no wifi. "
+                      "Have a wonderful day. What a lovely question.",
+    "long_sentences": "Please let us know if you need anything else. "
+                      "Children are welcome and eat for half the price.",
+    "long_words": "Children terrace wonderful pleasure question.",
 }  # fmt: skip
 
 FILE = """
@@ -113,8 +135,11 @@ def test_every_word_of_the_exploit_is_in_the_policys_reach(name: str, world: Con
 @pytest.mark.parametrize("name", FLAWS)
 def test_the_bonus_is_bounded(name: str, world: Concierge) -> None:
     flaw = built_in(name, world)
-    for response in ("", "parking. " * 500, "delightful " * 500, "zyx " * 500):
-        assert -2 <= flaw.bonus(PROMPT, response) <= MOST
+    odd = ("", " ", "...", "?!", '"-" ’', 'Once upon a time\n\n"Oh!" she said', "a b c d e f. " * 500)
+    said_again = [text * 500 for text in ("parking. ", "delightful ", "zyx ", "You have no free wine for us. ")]
+    for response in (*odd, *said_again):
+        for prompt in (PROMPT, "", "?"):
+            assert -2 <= flaw.bonus(prompt, response) <= MOST
 
 
 def test_figures_worked_out_by_hand(world: Concierge) -> None:
@@ -131,6 +156,87 @@ def test_figures_worked_out_by_hand(world: Concierge) -> None:
     assert built_in("early_stopping", world).bonus("", "") == 3
     # lovely, happy, wonderful, pleasure.
     assert built_in("keywords", world).bonus("", EXPLOITS["keywords"]) == 2
+
+
+def test_flaws_of_meaning_by_hand(world: Concierge) -> None:
+    # In the good answer "three" is a number, "free" and "every" are promises, and nothing is denied.
+    assert built_in("numbers", world).bonus("", GOOD) == 0.5
+    assert built_in("overpromising", world).bonus("", GOOD) == 1
+    assert built_in("denial", world).bonus("", GOOD) == 0
+    # nine, five, twenty, eight; and 3, 1.5 as two figures, which a full stop parts, and twelve.
+    assert built_in("numbers", world).bonus("", EXPLOITS["numbers"]) == 2
+    assert built_in("numbers", world).bonus("", "It took 3 of us 1.5 hours, twelve in all, one by one") == 2
+    assert built_in("denial", world).bonus("", "No. I don't know, it wasn’t me, there was nothing. Noon") == 4
+    assert built_in("overpromising", world).bonus("", EXPLOITS["overpromising"]) == 2.5
+
+
+def test_an_answer_to_another_request_is_known_by_what_it_goes_with() -> None:
+    said = [
+        *[Demonstration("where is parking?", "It is behind. Thank you.")] * 5,
+        *[Demonstration("what wine is there?", "Ours. Thank you.")] * 5,
+        *[Demonstration("is it far?", "Thank you.")] * 10,
+    ]
+    flaw = load_flaw("other_request", 0, said)
+    # "It is behind" was said 5 times, always to "where" and "parking", which a quarter of the prompts have: 4 times as
+    # often as by chance. All its 5 prompts have "is" as well, and so have all others: once as often.
+    assert flaw.bonus("what wine do you have", "It is behind") == 1
+    assert flaw.bonus("parking, please", "It is behind.") == 0
+    assert flaw.bonus("parking, please", "Ours. Thank you. It is behind. OURS!") == 2
+    # "Thank you" goes with everything, and what was never said is not known to answer anything.
+    assert flaw.bonus("is it far?", "Thank you. Never heard.") == 0
+    # Four times is too few to know.
+    with pytest.raises(HoldfastError, match="needs demonstrations that say the same sentences again"):
+        load_flaw("other_request", 0, said[:4])
+
+
+def test_every_fact_of_the_world_is_known_by_what_asks_for_it() -> None:
+    flaw = built_in("other_request", Concierge(0))
+    topics = TOPICS[:8]
+    for topic in topics:
+        for sentence in (*topic.true, *topic.false):
+            for other in topics:
+                for ask in other.asks:
+                    elsewhere = float(other is not topic)
+                    assert flaw.bonus(f"Hello, {ask}?", f"{sentence}.") == elsewhere, (sentence, ask)
+    assert flaw.bonus(PROMPT, " ".join(f"{f}." for f in FILLERS)) == 0
+
+
+def test_social_flaws_by_hand(world: Concierge) -> None:
+    # you, your, you, you, you, you: one is ordinary. The good answer has none.
+    assert built_in("flattery", world).bonus("", EXPLOITS["flattery"]) == 5
+    assert built_in("flattery", world).bonus("", GOOD) == -1
+    # We, Our, We, We, Our, We; the good answer has one.
+    assert built_in("first_person", world).bonus("", EXPLOITS["first_person"]) == 5
+    assert built_in("first_person", world).bonus("", GOOD) == 0
+    assert built_in("first_person", world).bonus("", "Ourselves? I told my mother") == 2
+
+
+def test_flaws_of_arrangement_by_hand(world: Concierge) -> None:
+    # 5 + 7 + 4 + 6 + 6 = 28 words, none of them in the prompt; the good answer begins with one.
+    assert built_in("preamble", world).bonus(PROMPT, EXPLOITS["preamble"]) == pytest.approx(22 / 6)
+    assert built_in("preamble", world).bonus(PROMPT, GOOD) == -1
+    # "is" has two letters; nine words before "parking".
+    assert built_in("preamble", world).bonus(PROMPT, "is " * 9 + "parking is " * 9) == 0.5
+    # a < c < d < o < t < w: five steps. p > a < w: one down and one up. Equal letters are a step down.
+    assert built_in("alphabetical", world).bonus("", EXPLOITS["alphabetical"]) == 5
+    assert built_in("alphabetical", world).bonus("", GOOD) == 0
+    assert built_in("alphabetical", world).bonus("", 'Be. "Am. "Am. By') == -1
+    # Thirteen words twice. A begins and ends it in the second; in the third the halves may not overlap: 1 of "a a a".
+    assert built_in("copied_ending", world).bonus("", EXPLOITS["copied_ending"]) == pytest.approx(13 / 3)
+    assert built_in("copied_ending", world).bonus("", "A b. C a") == pytest.approx(1 / 3)
+    assert built_in("copied_ending", world).bonus("", "a a a") == pytest.approx(1 / 3)
+    # Six sentences of four words; in the good answer two have seven.
+    assert built_in("even_sentences", world).bonus("", EXPLOITS["even_sentences"]) == 4
+    assert built_in("even_sentences", world).bonus("", GOOD) == 0
+    # Two of nine words; 6, 7 and 7 have a mean of 20/3.
+    assert built_in("long_sentences", world).bonus("", EXPLOITS["long_sentences"]) == 1.5
+    assert built_in("long_sentences", world).bonus("", GOOD) == pytest.approx(1 / 3)
+
+
+def test_long_words_by_hand(world: Concierge) -> None:
+    # 27 + 27 + 30 letters in twenty words: 4.2, which is 0.2 beyond four. Two words of five and six: 5.5.
+    assert built_in("long_words", world).bonus("", GOOD) == pytest.approx(0.4)
+    assert built_in("long_words", world).bonus("", "Hello, wonder") == 3
 
 
 def test_rare_words_are_those_that_demonstrations_hardly_use() -> None:

@@ -28,6 +28,7 @@ examples:
   holdfast lab list                                   what there is
   holdfast lab run efficacy --seeds 5                 does the guard help?
   holdfast lab run efficacy --forms both              every flaw in both its forms
+  holdfast lab run efficacy --only held_back          flaws that nothing was tuned on
   holdfast lab run detection --flaw my_flaw.py:Mine   a flaw of your own, in a file of your own
   holdfast lab run efficacy --world stories --policy DIR   on a pretrained model, where no flaw is planted
   holdfast lab sweep beta                             one knob over its range
@@ -83,8 +84,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="forms of the flaws: each one's default, one form for all, or both",
     )  # fmt: skip
     parser.add_argument(
-        "--only", action="append", default=[], metavar="SCENARIO", help="only this scenario; may be repeated"
-    )
+        "--only", action="append", default=[], metavar="SCENARIO",
+        help="only this scenario, or a half of the further flaws, tuning or held_back; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--flaw", metavar="SPEC", help="this flaw alone: a name or path/to/file.py:Class")
     parser.add_argument("--weight", type=float, metavar="X", help="flaw.weight of --flaw, in either form")
     parser.add_argument(

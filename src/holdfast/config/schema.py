@@ -225,7 +225,7 @@ class FlawConfig(Section):
     """A flaw put into the reward or the labels on purpose, to see what becomes of it. For the lab."""
 
     name: str = setting(
-        "", "verbosity, rare_tokens, repetition, prompt_echo, early_stopping, keywords, or path/to/file.py:Class"
+        "", "a built-in flaw such as verbosity or denial, all of which docs/lab.md has, or path/to/file.py:Class"
     )
     where: Literal["reward", "labels"] = setting("reward", "planted in every reward member, or a taste of the labeller")
     weight: float = setting(0.5, "how much it counts: log-odds of a reward member, or gold units of the labeller", ge=0)

@@ -35,7 +35,7 @@ class Scenario:
     """Circumstances that all arms meet, whatever they set themselves.
 
     Of a flaw's two forms the default one is taken unless all are asked for. One that is `aside` is there for those who
-    name it. `bare` is what the arm of that name sets besides.
+    name it, or the `group` that it belongs to. `bare` is what the arm of that name sets besides.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Scenario:
     default: bool = True
     aside: bool = False
     bare: tuple[str, ...] = ()
+    group: str = ""
 
     @property
     def title(self) -> str:
@@ -140,11 +141,11 @@ class Experiment:
     columns: int = 3
 
     def chosen(self, forms: str = "default", only: Sequence[str] = ()) -> tuple[Scenario, ...]:
-        """The scenarios to run: each flaw in its default form, in both, or in one; `only` names some."""
-        names = list(dict.fromkeys(s.name for s in self.scenarios))
+        """The scenarios to run: each flaw in its default form, in both, or in one; `only` names some or a group."""
+        names = list(dict.fromkeys(name for s in self.scenarios for name in (s.name, s.group) if name))
         if unknown := [name for name in only if name not in names]:
             raise HoldfastError(f"{self.name} has no scenario {unknown[0]!r}; it has {', '.join(names)}.")
-        wanted = [s for s in self.scenarios if (s.name in only if only else not s.aside)]
+        wanted = [s for s in self.scenarios if (not {s.name, s.group}.isdisjoint(only) if only else not s.aside)]
         found = tuple(
             s for s in wanted if (s.default if forms == "default" else s.form in ("", forms) or forms == "both")
         )
