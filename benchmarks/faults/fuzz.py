@@ -7,6 +7,7 @@ that takes too long, a file written where nothing may be, or other results witho
 python -m benchmarks fuzz                      12 minutes in all, two targets at a time
 python -m benchmarks fuzz --minutes 120        two hours of fuzzing together; writes benchmarks/results/fuzz.json
 python -m benchmarks fuzz --target run --seed 7 --minutes 5
+python -m benchmarks fuzz --target run --minutes 24 --renew    leaves the others in the kept result as they were
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import ROOT, keep, parser_of
+from benchmarks.record import RESULTS, ROOT, keep, made_by, parser_of
 
 TARGETS = {
     "config": "TOML texts and --set words",
@@ -70,6 +71,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=12.0, help="of fuzzing, all targets together (12)")
     parser.add_argument("--target", action="append", choices=list(TARGETS), help="one of them; all if left out")
     parser.add_argument("--seed", type=int, default=0, help="where the generator starts (0)")
+    parser.add_argument("--renew", action="store_true", help="put the targets into the kept result anew")
     parser.add_argument("--out", type=Path, help="keep the inputs of failures here")
     args = parser.parse_args(words)
     targets = args.target or list(TARGETS)
@@ -85,12 +87,14 @@ def main(words: Sequence[str]) -> int:
         for one in failure["inputs"]:
             again = f"{result['target']} --seed {result['seed']} --only {one['number']}"
             print(f"  again: python tests/fuzz/campaign.py {again}\n  input: {one['kept']}")
-    if not args.target:
-        keep("fuzz", {"seed": args.seed, "minutes": args.minutes, "targets": [_kept(result) for result in results]})
+    if args.renew or not args.target:
+        before = [] if not args.target else json.loads((RESULTS / "fuzz.json").read_text())["targets"]
+        kept = {each["target"]: each for each in [*before, *map(_kept, results)]}
+        keep("fuzz", {"targets": [kept[target] for target in TARGETS if target in kept]})
     return 1 if found else 0
 
 
 def _kept(result: dict[str, Any]) -> dict[str, Any]:
-    """A result without where things lie on this machine."""
+    """A result with the command that made it, and without where things lie on this machine."""
     failures = [{**failure, "inputs": [one["number"] for one in failure["inputs"]]} for failure in result["failures"]]
-    return {**result, "failures": failures}
+    return {**result, "command": made_by()["command"], "failures": failures}

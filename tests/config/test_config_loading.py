@@ -28,6 +28,11 @@ def test_a_file_changes_only_what_it_names(tmp_path: Path) -> None:
     assert config.ppo == defaults.ppo
 
 
+def test_a_text_with_a_zero_in_it_names_no_file() -> None:
+    with pytest.raises(HoldfastError, match=r"data.preferences has a character of code 0 in it"):
+        load_config(None, ['data.preferences="labels\\u0000.jsonl"'])
+
+
 def test_a_mark_of_the_encoding_is_no_setting(tmp_path: Path) -> None:
     path = tmp_path / "marked.toml"
     path.write_bytes(b"\xef\xbb\xbf[run]\nseed = 7\n")

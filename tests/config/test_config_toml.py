@@ -36,7 +36,7 @@ ODD_TEXTS = [
     "it's",
     "C:\\models\\new\\u0041",
     "line\nbreak\r\ttab",
-    "\x00\x01\x1b\x1f",
+    "\x01\x1b\x1f",
     "\x7f",
     "naïve — 语言 😀",
     "\u2028\u0085\ufeff",

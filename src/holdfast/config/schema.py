@@ -67,7 +67,7 @@ class PolicyConfig(Section):
         "", "a Hugging Face causal-LM directory, a run, or smollm2; empty takes the world's own or builds a small Llama"
     )
     hidden: int = setting(96, "built-in Llama: hidden size", ge=8)
-    layers: int = setting(2, "built-in Llama: layers", ge=1)
+    layers: int = setting(2, "built-in Llama: layers", ge=1, le=1000)
     heads: int = setting(4, "built-in Llama: attention heads", ge=1)
     feed_forward: int = setting(256, "built-in Llama: feed-forward size", ge=8)
     context: int = setting(160, "built-in Llama: longest sequence", ge=16)

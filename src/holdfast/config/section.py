@@ -60,6 +60,8 @@ class Section:
             value = getattr(made, name)
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise HoldfastError(_too_large(f"{_section_name(cls)}.{name}"))
+            if isinstance(value, str) and "\0" in value:
+                raise HoldfastError(f"{_section_name(cls)}.{name} has a character of code 0 in it; take that out.")
         return made
 
 
