@@ -97,9 +97,9 @@ def test_the_figure_has_every_difference_beside_the_line_of_none() -> None:
     assert len(chart.series[0].intervals) == 3
 
 
-def test_every_cure_ends_with_as_many_labels_as_guarded() -> None:
+def test_every_cure_ends_with_as_many_labels_as_guarded(tmp_path: Path) -> None:
     """At the default settings: 700 of the rounds and 480 asked again are the refreshed arm's own."""
-    plan = Plan(EXPERIMENT, EXPERIMENT.chosen(only=["verbosity"]), (3,), Path("lab"))
+    plan = Plan(EXPERIMENT, EXPERIMENT.chosen(only=["verbosity"]), (3,), tmp_path)
     (scenario,) = plan.scenarios
     guarded = {ResultCell(scenario.title, "guarded", 3): trial([0.0, 1.0], labels=Labels(2740, 1712))}
     first = {
