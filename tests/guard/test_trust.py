@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from holdfast.guard.audit import AuditPair
-from holdfast.guard.trust import Again, Tally, findings_of, tallies_of, trust_in
+from holdfast.guard.trust import AskedAgain, Habits, findings_of, habits_of, trust_in
 from holdfast.preferences.comparison import Choice, Label
 
-NOBODY_BEFORE: dict[str, Tally] = {}
+NOBODY_BEFORE: dict[str, Habits] = {}
 
 
 def pairs(choices: str, labeller: str = "anna", alike: bool = False) -> list[AuditPair]:
@@ -23,7 +23,7 @@ def pairs(choices: str, labeller: str = "anna", alike: bool = False) -> list[Aud
 
 def test_answers_are_counted_by_labeller_and_pairs_that_read_the_same_are_not() -> None:
     given = [*pairs("aabt"), *pairs("bb", "judge:m"), *pairs("ttt", alike=True)]
-    assert tallies_of(given) == {"anna": Tally(4, 1, 2), "judge:m": Tally(2, 0, 0)}
+    assert habits_of(given) == {"anna": Habits(4, 1, 2), "judge:m": Habits(2, 0, 0)}
 
 
 @pytest.mark.parametrize(
@@ -48,23 +48,23 @@ def test_ties_and_sides_beyond_habit_and_chance_are_found(choices: str, found: t
 @pytest.mark.parametrize(
     ("again", "found"),
     [
-        (Again(45, 60), ()),  # a quarter of them errs
-        (Again(30, 60), ()),  # up to 62%: too few to tell from it
-        (Again(48, 100), ("answered 48 of 100 comparisons that were asked again as before",)),
-        (Again(2, 12), ("answered 2 of 12 comparisons that were asked again as before",)),
-        (Again(0, 0), ()),
+        (AskedAgain(45, 60), ()),  # a quarter of them errs
+        (AskedAgain(30, 60), ()),  # up to 62%: too few to tell from it
+        (AskedAgain(48, 100), ("answered 48 of 100 comparisons that were asked again as before",)),
+        (AskedAgain(2, 12), ("answered 2 of 12 comparisons that were asked again as before",)),
+        (AskedAgain(0, 0), ()),
     ],
 )
-def test_who_contradicts_himself_is_found(again: Again, found: tuple[str, ...]) -> None:
-    assert findings_of(Tally(10, 0, 5), Tally(10, 0, 5), again) == found
+def test_who_contradicts_himself_is_found(again: AskedAgain, found: tuple[str, ...]) -> None:
+    assert findings_of(Habits(10, 0, 5), Habits(10, 0, 5), again) == found
 
 
 def test_a_small_round_is_seen_beside_those_before_it() -> None:
     assert not trust_in(pairs("t" * 6), NOBODY_BEFORE, {}).findings
-    trust = trust_in(pairs("t" * 6), {"anna": Tally(14, 14, 0)}, {})
+    trust = trust_in(pairs("t" * 6), {"anna": Habits(14, 14, 0)}, {})
     assert trust.findings == {"anna": ("answered 20 of 20 pairs with a tie",)}
     # One who has become bad is not covered by a good past.
-    assert trust_in(pairs("t" * 19), {"anna": Tally(400, 20, 190)}, {}).unreliable
+    assert trust_in(pairs("t" * 19), {"anna": Habits(400, 20, 190)}, {}).unreliable
 
 
 def test_a_round_is_unreliable_where_most_answers_are_of_such_labellers() -> None:
@@ -82,10 +82,10 @@ def test_honest_labellers_are_hardly_ever_found() -> None:
     """A fifth of ties, 55% for a side, over eight rounds of 72 pairs: one of 800 rounds."""
     rng, found = torch.Generator().manual_seed(0), 0
     for _ in range(100):
-        before: dict[str, Tally] = {}
+        before: dict[str, Habits] = {}
         for _ in range(8):
             drawn = torch.rand(72, generator=rng).tolist()
             given = pairs("".join("t" if u < 0.2 else "a" if u < 0.2 + 0.8 * 0.55 else "b" for u in drawn))
             found += bool(trust_in(given, before, {}).findings)
-            before = {"anna": before.get("anna", Tally()) + tallies_of(given)["anna"]}
+            before = {"anna": before.get("anna", Habits()) + habits_of(given)["anna"]}
     assert found <= 1

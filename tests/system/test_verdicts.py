@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import nostalgic
 import opinionated
@@ -74,8 +73,8 @@ def test_a_run_ends_by_the_name_of_what_is_known_of_it(
     if why == "no answer ends":
         sample = Answers.sample
 
-        def cut_off(answers: Answers, *rest: Any) -> Rollout:
-            rollout = sample(answers, *rest)
+        def cut_off(answers: Answers, *rest: Any, **more: Any) -> Rollout:
+            rollout = sample(answers, *rest, **more)
             return replace(rollout, finished=[False] * len(rollout.finished))
 
         monkeypatch.setattr(Answers, "sample", cut_off)
@@ -122,14 +121,9 @@ def test_a_round_whose_steps_were_all_dropped_is_not_judged(tmp_path: Path, monk
 # ---- alarms
 
 
-def claiming(patch: pytest.MonkeyPatch, claim: float) -> None:
-    """Make the ensemble claim so often that the policy's answer is preferred, whichever pair it is."""
-    patch.setattr(Ensemble, "claims", lambda ensemble, pairs: torch.full((len(pairs),), claim))
-
-
 def disliked(runs: Path, claim: float, **changes: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        claiming(patch, claim)
+        small_run.claiming(patch, claim)
         assert main(small_run.run_arguments(runs, **{**DISLIKED, **changes})) == 3
     return runs / small_run.NAME
 

@@ -30,7 +30,7 @@ from holdfast.guard.grams import lay_flat
 from holdfast.guard.signal import Signal, read_all
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
-from holdfast.guard.trust import Again, Tally, added, tallies_of, tallies_state, trust_in
+from holdfast.guard.trust import AskedAgain, Habits, added, habits_of, habits_state, trust_in
 from holdfast.guard.verdict import Verdict, decide
 from holdfast.guard.view import Known, StepView
 from holdfast.preferences.labeller import SOMEBODY
@@ -64,8 +64,8 @@ class Guard:
         self._readings: dict[str, list[Reading]] = {}
         self._recent: dict[str, list[float]] = {}  # what derived signals are made from
         self._judged: AuditReport | None = None
-        self._answers: dict[str, Tally] = {}  # how each labeller has answered in the rounds before
-        self._answers_now: dict[str, Tally] = {}
+        self._answers: dict[str, Habits] = {}  # how each labeller has answered in the rounds before
+        self._answers_now: dict[str, Habits] = {}
         self.miscalibrated = False  # by the last round that was judged
         self.heard = False  # whether people have answered in any round
         self.begun = False
@@ -120,7 +120,7 @@ class Guard:
         answered_by: str = SOMEBODY,
         *,
         fit: Share | None = None,
-        again: Mapping[str, Again] | None = None,
+        again: Mapping[str, AskedAgain] | None = None,
         terms: Terms | None = None,
         good_kl: float = math.inf,
     ) -> Verdict:
@@ -135,7 +135,7 @@ class Guard:
             if side is not None:
                 granted = Granted(side.wins, side.losses, side.claimed, ensemble)
                 self._test.record(self._round, side.against, granted)
-        self._judged, self._answers_now = report, tallies_of(pairs)
+        self._judged, self._answers_now = report, habits_of(pairs)
         if pairs:
             # Answers that cannot be trusted are no reason to think the claims wrong.
             self.heard, self.miscalibrated = True, report.miscalibrated and not trust.unreliable
@@ -191,7 +191,7 @@ class Guard:
             "round": self._round,
             "healthy_steps": self._healthy_steps,
             "steps": [step_state(step) for step in self._steps],
-            "answers": tallies_state(self._answers),
+            "answers": habits_state(self._answers),
             "miscalibrated": self.miscalibrated,
             "baselines": {name: baseline.state() for name, baseline in self._baselines.items()},
             "readings": {name: list(self._readings[name]) for name in self._signals if name in self._readings},
@@ -204,7 +204,7 @@ class Guard:
         self.begun, self.heard, self.miscalibrated = state["begun"], state["heard"], state["miscalibrated"]
         self._round, self._healthy_steps = state["round"], state["healthy_steps"]
         self._steps = [step_from(step) for step in state["steps"]]
-        self._answers = {name: Tally(*counts) for name, counts in state["answers"].items()}
+        self._answers = {name: Habits(*counts) for name, counts in state["answers"].items()}
         for name in self._signals.keys() & state["baselines"].keys():
             self._baselines[name].restore(state["baselines"][name])
         readings = {name: rows for name, rows in state["readings"].items() if name in self._signals}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.guard.course import Terms
-from holdfast.guard.trust import Again
+from holdfast.guard.trust import AskedAgain
 from holdfast.guard.view import StepView
 from holdfast.preferences.collector import Sample
 from holdfast.reward.source import Scored
@@ -77,7 +77,7 @@ class Host(Protocol[Player]):
         """How right the reward in use is about the pairs that it was trained on, where that is known."""
         ...
 
-    def again(self) -> Mapping[str, Again]:
+    def again(self) -> Mapping[str, AskedAgain]:
         """How each labeller has answered what it was asked a second time."""
         ...
 

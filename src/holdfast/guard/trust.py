@@ -30,26 +30,26 @@ LEAST_AGAIN = 0.6
 
 
 @dataclass(frozen=True)
-class Tally:
+class Habits:
     """How a labeller has answered pairs of two different answers: `pairs` in all, ties, and the first side."""
 
     pairs: int = 0
     ties: int = 0
     first: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.pairs + other.pairs, self.ties + other.ties, self.first + other.first)
+    def __add__(self, other: Habits) -> Habits:
+        return Habits(self.pairs + other.pairs, self.ties + other.ties, self.first + other.first)
 
 
 @dataclass(frozen=True)
-class Again:
+class AskedAgain:
     """Comparisons that a labeller was asked a second time, and how many it answered as before, a tie as half."""
 
     same: float
     asked: int
 
 
-Tallies = Mapping[str, Tally]
+ByLabeller = Mapping[str, Habits]
 
 
 @dataclass(frozen=True)
@@ -72,33 +72,33 @@ class Trust:
 TRUSTED = Trust({}, 0.0)
 
 
-def tallies_of(pairs: Iterable[AuditPair]) -> dict[str, Tally]:
+def habits_of(pairs: Iterable[AuditPair]) -> dict[str, Habits]:
     """How each labeller has answered these pairs. Of two answers that are the same nobody can prefer one."""
-    tallies: dict[str, Tally] = {}
+    habits: dict[str, Habits] = {}
     for pair in pairs:
         for label in () if pair.alike else pair.labels:
-            one = Tally(1, int(label.choice == Choice.TIE), int(label.choice == Choice.A))
-            tallies[label.labeller] = tallies.get(label.labeller, Tally()) + one
-    return tallies
+            one = Habits(1, int(label.choice == Choice.TIE), int(label.choice == Choice.A))
+            habits[label.labeller] = habits.get(label.labeller, Habits()) + one
+    return habits
 
 
-def added(one: Tallies, other: Tallies) -> dict[str, Tally]:
+def added(one: ByLabeller, other: ByLabeller) -> dict[str, Habits]:
     """Both together."""
-    return {name: one.get(name, Tally()) + other.get(name, Tally()) for name in sorted(one.keys() | other.keys())}
+    return {name: one.get(name, Habits()) + other.get(name, Habits()) for name in sorted(one.keys() | other.keys())}
 
 
-def trust_in(pairs: Sequence[AuditPair], before: Tallies, again: Mapping[str, Again]) -> Trust:
+def trust_in(pairs: Sequence[AuditPair], before: ByLabeller, again: Mapping[str, AskedAgain]) -> Trust:
     """What can be said of those who answered a round's pairs; `before` is how they answered in earlier rounds."""
-    now = tallies_of(pairs)
+    now = habits_of(pairs)
     whole = added(before, now)
     findings = {name: found for name in now if (found := findings_of(now[name], whole[name], again.get(name)))}
     untrusted = sum(bool(pair.labels) and all(x.labeller in findings for x in pair.labels) for pair in pairs)
     return Trust(findings, untrusted / len(pairs) if pairs else 0.0)
 
 
-def findings_of(now: Tally, whole: Tally, again: Again | None) -> tuple[str, ...]:
+def findings_of(now: Habits, whole: Habits, again: AskedAgain | None) -> tuple[str, ...]:
     """What is wrong with a labeller's answers, in words with their number; nothing, as a rule."""
-    spans = [tally for tally in dict.fromkeys((now, whole)) if tally.pairs]
+    spans = [habit for habit in dict.fromkeys((now, whole)) if habit.pairs]
     found = [next(filter(None, map(look, spans)), "") for look in (_tied, _one_sided)]
     if again is not None and again.asked and wilson(again.same, again.asked).high < LEAST_AGAIN:
         of = counted(again.asked, "comparison that was", "comparisons that were")
@@ -106,21 +106,21 @@ def findings_of(now: Tally, whole: Tally, again: Again | None) -> tuple[str, ...
     return tuple(filter(None, found))
 
 
-def _tied(tally: Tally) -> str:
-    if binomial_tail(tally.ties, tally.pairs, MOST_TIES) >= RARE:
+def _tied(habit: Habits) -> str:
+    if binomial_tail(habit.ties, habit.pairs, MOST_TIES) >= RARE:
         return ""
-    return f"answered {tally.ties:,} of {counted(tally.pairs, 'pair')} with a tie"
+    return f"answered {habit.ties:,} of {counted(habit.pairs, 'pair')} with a tie"
 
 
-def _one_sided(tally: Tally) -> str:
-    decided = tally.pairs - tally.ties
-    most = max(tally.first, decided - tally.first)
+def _one_sided(habit: Habits) -> str:
+    decided = habit.pairs - habit.ties
+    most = max(habit.first, decided - habit.first)
     if not decided or binomial_tail(most, decided, 0.5 + SIDE) >= RARE:
         return ""
-    side = "first" if 2 * tally.first > decided else "second"
+    side = "first" if 2 * habit.first > decided else "second"
     return f"chose the {side} answer in {most:,} of {counted(decided, 'pair')}, whichever it was"
 
 
-def tallies_state(tallies: Tallies) -> dict[str, list[int]]:
+def habits_state(habits: ByLabeller) -> dict[str, list[int]]:
     """As a checkpoint holds them."""
-    return {name: list(astuple(tally)) for name, tally in sorted(tallies.items())}
+    return {name: list(astuple(habit)) for name, habit in sorted(habits.items())}

@@ -73,7 +73,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Grounds:
     """All that a verdict is made of. `answered_by` is what those are called who answered the round's pairs."""
 
     suspicion: Suspicion
@@ -158,7 +158,7 @@ def decide(
     trust: Trust = TRUSTED,
 ) -> Verdict:
     """The verdict on a round; `answered_by` is what those are called who answered its pairs."""
-    found = Findings(suspicion, report, evidence, labels_left, answered_by, course or Course(), trust)
+    found = Grounds(suspicion, report, evidence, labels_left, answered_by, course or Course(), trust)
     return Verdict(
         level=found.level,
         sentence="; ".join(clauses(found)),
@@ -197,7 +197,7 @@ def signature(suspicion: Suspicion) -> str:
     return (looks or families or [""])[0]
 
 
-def clauses(found: Findings) -> list[str]:
+def clauses(found: Grounds) -> list[str]:
     """The parts of the sentence, the weightiest first."""
     level, evidence, by = found.level, found.evidence, found.answered_by
     out = [] if level not in ("unaudited", "unreliable", "unmoved") else _what_is_missing(found)
@@ -221,7 +221,7 @@ def clauses(found: Findings) -> list[str]:
     return [*out, *(words for words in found.course.advice() if words not in out)]
 
 
-def _what_is_missing(found: Findings) -> list[str]:
+def _what_is_missing(found: Grounds) -> list[str]:
     """Why there is nothing to judge by, and what is to be done about it."""
     if found.level == "unmoved":
         return found.course.advice()
@@ -248,7 +248,7 @@ def _agreement(loss: Loss) -> str:
     return "the ensemble claims no more than was granted, as far as chance allows to tell"
 
 
-def _shown(found: Findings) -> Side | None:
+def _shown(found: Grounds) -> Side | None:
     """The opponent to speak of: the one the alarm is about, or the one that a rollback would go back to."""
     alarming = found.level in ALARMS and not found.evidence.by_claims
     return found.opponent if alarming else found.report.decisive

@@ -17,7 +17,7 @@ from holdfast.guard.host import Change, Good, floored, view_of
 from holdfast.guard.ladder import MORE_LABELS
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
-from holdfast.guard.trust import Again
+from holdfast.guard.trust import AskedAgain
 from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import put_state, whole_state
@@ -82,9 +82,9 @@ class LoopHost:
     def fit(self) -> Share | None:
         return self.learner.reward.ensemble.fit
 
-    def again(self) -> dict[str, Again]:
+    def again(self) -> dict[str, AskedAgain]:
         same = self.learner.refresher.same_again(self.round)
-        return {labeller: Again(*counts) for labeller, counts in same.items()}
+        return {labeller: AskedAgain(*counts) for labeller, counts in same.items()}
 
     @property
     def policy(self) -> Policy:

@@ -24,7 +24,7 @@ from holdfast.guard.course import Terms
 from holdfast.guard.host import Change, Good, floored, view_of
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Outcome, Review, win_rate
-from holdfast.guard.trust import Again
+from holdfast.guard.trust import AskedAgain
 from holdfast.guard.view import StepView
 from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
 from holdfast.interop.trl.refresher import EnsembleTeacher
@@ -81,7 +81,7 @@ class TrainerHost:
     def fit(self) -> Share | None:
         return self.answers.reward.ensemble.fit
 
-    def again(self) -> dict[str, Again]:
+    def again(self) -> dict[str, AskedAgain]:
         """Nobody is asked a second time here."""
         return {}
 
