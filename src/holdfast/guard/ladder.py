@@ -90,20 +90,15 @@ class Ladder:
         self.signature = verdict.signature
         reason = verdict.sentence
         if not self._attempt(anchor, held=1):
-            return [*self._return(reason), Action("stop", f"{self._limit}: {reason}")]
-        actions = [
-            Action("adversarial", reason),
-            *self._return(reason),
-            Action("refresh", reason),
-        ]
-        if self.times > 1:
-            actions.append(Action("label_more", reason))
-        return actions
+            return self._stop(reason)
+        actions = [Action("adversarial", reason), *self._return(reason), Action("refresh", reason)]
+        return [*actions, Action("label_more", reason)] if self.times > 1 else actions
 
     def _worse(self, verdict: Verdict, anchor: str) -> list[Action]:
-        reason = verdict.sentence
-        if self._attempt(anchor, slowed=1):
-            return self._return(reason)
+        left = self._attempt(anchor, slowed=1)
+        return self._return(verdict.sentence) if left else self._stop(verdict.sentence)
+
+    def _stop(self, reason: str) -> list[Action]:
         return [*self._return(reason), Action("stop", f"{self._limit}: {reason}")]
 
     @property
