@@ -11,9 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.preferences.store import PreferenceStore
+from holdfast.reward.ensemble import Ensemble
 
 NAME = "small"
 ROUNDS, STEPS = 3, 2
@@ -129,6 +133,11 @@ def run(runs: Path, *more: str, **changes: str) -> Path:
     code = main(run_arguments(runs, *more, **changes))
     assert code == 0
     return runs / NAME
+
+
+def claiming(patch: pytest.MonkeyPatch, claim: float) -> None:
+    """Make the ensemble claim so often that the policy's answer is preferred, whichever pair it is."""
+    patch.setattr(Ensemble, "claims", lambda ensemble, pairs: torch.full((len(pairs),), claim))
 
 
 def result_of(run: Path, checkpoint: str = LAST) -> dict[str, object]:

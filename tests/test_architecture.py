@@ -236,9 +236,10 @@ def test_every_setting_is_read_by_something(
         patch.setattr(PPO, "moved", bad_once(PPO.moved))
         small_run.run(tmp_path, run__rounds="2", run__steps_per_round="2", preferences__selection="disagreement")
     # Ways that this run does not go: an audit that ends in a rollback, another controller, and a user's own files.
-    small_run.run(
-        tmp_path / "back", run__rounds="3", world__labeller=nostalgic.SPEC, audit__pairs="12", flaw__name="verbosity"
-    )
+    back = {"world__labeller": nostalgic.SPEC, "audit__pairs": "12", "flaw__name": "verbosity"}
+    with monkeypatch.context() as patch:
+        small_run.claiming(patch, 0.7)
+        small_run.run(tmp_path / "back", run__rounds="3", **back)
     turns = iter(range(10_000))
     choose = lambda lease: "skip" if next(turns) % 5 == 0 else "left"  # noqa: E731
     with people_at_work.answering(f"sqlite:///{tmp_path / 'people.db'}", "small", choose=choose):

@@ -87,7 +87,7 @@ def test_the_reference_page_is_the_generated_one() -> None:
 
 def test_a_round_is_one_line() -> None:
     assert round_line(3, AUDIT, {"level": "healthy", "sentence": "no signal is unusual"}) == (
-        "round 3  healthy   people: 16.5 of 24 pairs (49% to 84%) vs reference, 14 of 24 pairs (39% to 76%) vs last "
+        "round 3  healthy    people: 16.5 of 24 pairs (49% to 84%) vs reference, 14 of 24 pairs (39% to 76%) vs last "
         "good; ensemble claims 81% and 55%"
     )
 
@@ -95,9 +95,9 @@ def test_a_round_is_one_line() -> None:
 def test_lines_of_many_rounds_stand_under_each_other() -> None:
     lines = [
         round_line(n, AUDIT, {"level": level, "sentence": ""})
-        for n, level in ((3, "healthy"), (12, "watch"), (99, "hacking"))
+        for n, level in ((3, "healthy"), (12, "watch"), (99, "hacking"), (7, "unreliable"))
     ]
-    assert len({line.index("people") for line in lines}) == 1
+    assert len({line.splitlines()[0].index("people") for line in lines}) == 1
 
 
 def test_a_watch_gives_its_reason() -> None:
@@ -106,28 +106,25 @@ def test_a_watch_gives_its_reason() -> None:
     assert second.strip() == "answers are 2.1x longer"
 
 
-FEW = "by the signals; too few answers to tell"
-
-
 @pytest.mark.parametrize(
     ("audit", "expected"),
     [
-        ({"labels_left": 3}, f"round 1  healthy   {FEW} (none); no audit"),
+        ({"labels_left": 3}, "round 1  healthy    no audit"),
         (
             {"labels_left": 0},
-            f"round 1  healthy   {FEW} (none); no audit: no labels are left",
+            "round 1  healthy    no audit: no labels are left",
         ),
         (
             {"labels_left": None},
-            f"round 1  healthy   {FEW} (none); no audit: nobody answers",
+            "round 1  healthy    no audit: nobody answers",
         ),
         (
             {"reference_rate": {"value": 1, "low": 0.2, "high": 1}, "reference_pairs": 1, "labels": 1},
-            f"round 1  healthy   {FEW} (1 pair); the judge: 1 of 1 pair (21% to 100%) vs reference",
+            "round 1  healthy    the judge: 1 of 1 pair (21% to 100%) vs reference",
         ),
         (
             {"anchor_rate": {"value": 0.5, "low": 0.3, "high": 0.7}, "anchor_pairs": 24, "labels": 24},
-            "round 1  healthy   the judge: 12 of 24 pairs (31% to 69%) vs last good",
+            "round 1  healthy    the judge: 12 of 24 pairs (31% to 69%) vs last good",
         ),
     ],
 )

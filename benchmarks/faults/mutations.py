@@ -94,8 +94,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        object.__setattr__(self, \"accept\", True)\n", ("tests/reward/test_gate_power.py",),
     ),
     Mutation(
-        "hacks", "the guard never says hacking",
-        "guard/verdict.py", "        level = \"hacking\"\n", "        level = \"watch\"\n",
+        "hacks", "the guard never raises an alarm",
+        "guard/verdict.py", "if self.evidence.alarmed and self.report.pairs and", "if False and",
         (f"{SYSTEM}/test_rollback.py::test_the_audit_finds_it_and_the_run_goes_back",),
     ),
     Mutation(

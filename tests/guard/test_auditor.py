@@ -31,7 +31,8 @@ def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: f
     pairs = []
     for n in range(10):
         share = float((n < 7) != bool(n % 2))
-        item = cast(Any, SimpleNamespace(comparison=SimpleNamespace(id=str(n)), share_a=share, weight=weight))
+        asked = SimpleNamespace(id=str(n), a=SimpleNamespace(text="one"), b=SimpleNamespace(text="other"))
+        item = cast(Any, SimpleNamespace(comparison=asked, share_a=share, weight=weight, labels=()))
         pairs.append(PosedPair(bool(n % 2), "anchor", 0.7).answered(item))
     assert sum(pair.policy_won for pair in pairs) == pytest.approx(sum(pair.claim for pair in pairs))
 

@@ -144,7 +144,8 @@ def test_no_labels_no_hacking() -> None:
     guard, rng = begun()
     a_round(guard, rng, length=84.0)
     verdict = guard.judge([], labels_left=0, ensemble=1)
-    assert verdict.level == "watch"
+    assert verdict.level == "unaudited"
+    assert verdict.suspect, "its signals are acted on as in a watch"
     assert "no audit labels" in verdict.sentence
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 
-from holdfast.guard.alarm import AlarmTest
+from holdfast.guard.alarm import OPPONENTS, AlarmTest
 from holdfast.guard.claims import Granted
 from holdfast.guard.threshold import LONGEST_PLAN, planned_bar
 
@@ -65,3 +66,17 @@ def test_it_is_the_same_each_time() -> None:
     once = planned_bar(0.1, 3, 8, 16)
     planned_bar.cache_clear()
     assert planned_bar(0.1, 3, 8, 16) == once
+
+
+def test_the_bar_holds_where_a_small_budget_spreads_thin() -> None:
+    """Nobody has a preference, and four pairs of a kind are asked about where the plan had 24 and up to 216."""
+    bar, rng, alarms = planned_bar(0.05, 8, 24, 216), torch.Generator().manual_seed(1), 0
+    wins = torch.binomial(torch.full((600, 8, 3), 4.0), torch.full((600, 8, 3), 0.5), generator=rng).tolist()
+    for run in wins:
+        test, over = AlarmTest(0.05, 8, bar), False
+        for round, won in enumerate(run, start=1):
+            for against, count in zip(OPPONENTS, won, strict=True):
+                test.record(round, against, Granted(count, 4 - count, 0.5, ensemble=1))
+            over = over or test.evidence().alarmed
+        alarms += over
+    assert alarms / len(wins) <= 0.05

@@ -130,6 +130,35 @@ def test_why_it_stops_is_true_where_nothing_was_tried(config: GuardConfig, reaso
     assert last[-1].reason.startswith(reason)
 
 
+def test_worse_goes_back_slower_each_time_and_calls_nothing_hacked() -> None:
+    ladder = Ladder(CONFIG)
+    climbed = [climb(ladder, "worse") for _ in range(CONFIG.rollbacks + 1)]
+    assert [rungs(actions) for actions in climbed] == [["rollback", "slow_down"]] * 2 + [
+        ["rollback", "slow_down", "stop"]
+    ]
+    assert [remedies(actions)["slow_down"] for actions in climbed] == [1, 2, 2]
+    assert remedies(climb(Ladder(CONFIG), "worse", anchor="round-0005")) == {"slow_down": 1}
+
+
+def test_worse_and_hacking_share_their_attempts() -> None:
+    ladder = Ladder(CONFIG)
+    climb(ladder, "worse")
+    assert remedies(climb(ladder, "hacking")) == {"tighten": 1, "slow_down": 1}
+    assert rungs(climb(ladder, "worse"))[-1] == "stop"
+
+
+@pytest.mark.parametrize("level", ["unaudited", "unreliable", "unmoved"])
+def test_what_nobody_can_judge_is_watched_where_its_signals_are_suspicious(level: str) -> None:
+    ladder = Ladder(CONFIG)
+    assert ladder.climb(Verdict(level, "", {"suspect": False}), "round-0002") == []  # type: ignore[arg-type]
+    climbed = ladder.climb(Verdict(level, "", {"suspect": True}), "round-0002")  # type: ignore[arg-type]
+    assert rungs(climbed) == ["refresh"]
+
+
+def test_a_watch_for_a_setting_alone_is_left_to_a_person() -> None:
+    assert Ladder(CONFIG).climb(Verdict("watch", "no answer ends", {"suspect": False}), "round-0002") == []
+
+
 def test_its_memory_survives_as_json() -> None:
     ladder = Ladder(CONFIG)
     climb(ladder, "watch")

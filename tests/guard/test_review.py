@@ -12,10 +12,11 @@ from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair
+from holdfast.guard.course import Terms
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Good
 from holdfast.guard.ladder import Ladder
-from holdfast.guard.plan import AuditPlan
+from holdfast.guard.plan import AuditPlan, split
 from holdfast.guard.review import Review
 from holdfast.guard.verdict import Level, Verdict
 
@@ -45,7 +46,11 @@ def answers(**wins: int) -> list[AuditPair]:
         ("healthy", answers(reference=2, anchor=5, pointed=5), True),  # the reference is not what it goes back to
         ("watch", answers(anchor=6, pointed=6), True),
         ("hacking", answers(anchor=6, pointed=6), False),
-        ("healthy", [], False),  # nobody was asked, as where the budget is used up
+        ("worse", answers(anchor=6, pointed=6), False),
+        ("unmoved", answers(anchor=6, pointed=6), True),
+        ("unreliable", answers(anchor=6, pointed=6), False),
+        ("unaudited", answers(anchor=4), False),  # too few, in a run in which others were answered
+        ("unaudited", [], False),  # nobody was asked, as where the budget is used up
     ],
 )
 def test_the_last_good_policy_moves_on_where_people_like_the_new_one_as_well(
@@ -56,8 +61,8 @@ def test_the_last_good_policy_moves_on_where_people_like_the_new_one_as_well(
 
 def test_where_nobody_ever_answers_the_signals_are_all_there_is_to_go_by() -> None:
     alone = review(good_round=2, heard=False)
-    assert alone.is_good(Verdict("healthy", "", {}), [])
-    assert not alone.is_good(Verdict("watch", "", {}), [])
+    assert alone.is_good(Verdict("unaudited", "", {"trusted": True}), [])
+    assert not alone.is_good(Verdict("unaudited", "", {"trusted": False}), [])
 
 
 def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:
@@ -68,7 +73,10 @@ def test_before_any_round_was_good_the_reference_is_the_last_good_one() -> None:
 
 def in_round(number: int, last: bool) -> Any:
     """As much of a host as decides how many pairs are asked about."""
-    return SimpleNamespace(round=number, last=last, policy=None, reference=None, anchor=None, sample=None)
+    return SimpleNamespace(
+        round=number, last=last, policy=None, reference=None, anchor=None, sample=None,
+        fit=None, terms=Terms(), again=dict,
+    )  # fmt: skip
 
 
 class Counting:
@@ -123,7 +131,8 @@ def test_a_reward_that_was_not_is_asked_about_twice_as_much_as_in_a_suspicious_r
 
 def test_a_reward_that_never_is_leaves_labels_for_every_round() -> None:
     bought = asked_about([1] * 30, LIKED, rounds=30, budget=2400)
-    assert all(sum(kinds.values()) >= sum(A_FEW.values()) for kinds in bought)
+    assert all(sum(kinds.values()) >= sum(A_FEW.values()) for kinds in bought[:-1])
+    assert sum(bought[-1].values()) >= 60  # a quarter of what is left is kept for the choice at the end
     assert bought[1]["anchor"] > 24
     assert sum(sum(kinds.values()) for kinds in bought) <= 2400
 
@@ -132,6 +141,48 @@ def test_the_budget_of_the_default_plan_lasts_for_a_reward_that_is_never_refresh
     bought = asked_about([1] * 8, LIKED, budget=AuditConfig().budget)
     assert bought[:-1] == [A_FEW] + [MANY] * 6
     assert bought[-1]["anchor"] >= 144
+
+
+@pytest.mark.parametrize("versions", [[1] * 8, list(range(1, 9))])
+def test_a_small_budget_is_spread_over_all_rounds(versions: list[int]) -> None:
+    bought = asked_about(versions, LIKED, budget=100)
+    sums = [sum(kinds.values()) for kinds in bought]
+    # 100 / 8, 87 / 7, 74 / 6 and 61 / 5 are 13, rounded up; 48 are four times 12, of which 3 are kept for the choice.
+    assert sums == [13, 13, 13, 13, 12, 12, 12, 9]
+    assert all(kinds["anchor"] >= max(kinds["reference"], kinds["pointed"]) for kinds in bought)
+
+
+def test_a_round_takes_what_it_needs_where_the_rounds_to_come_have_theirs() -> None:
+    plan = AuditPlan(AuditConfig(pairs=24, more_pairs=72))
+    # Seven rounds to come: 7 * 72 first pairs, and of the last one 96 + 72 further and 288 for the choice: 960.
+    assert plan.share(2400, 7, last=False, acts=True) == 2400 - 960
+    assert plan.share(2400, 7, last=False, acts=False) == 2400 - 672
+    assert plan.share(1200, 7, last=False, acts=True) == 240
+    assert plan.share(1000, 7, last=False, acts=True) == 125
+    assert plan.share(400, 0, last=True, acts=True) == 300
+    assert plan.share(4000, 0, last=True, acts=True) == 4000 - 288
+    assert plan.share(400, 0, last=True, acts=False) == 400
+    assert plan.share(0, 7, last=False, acts=True) == 0
+
+
+def test_a_share_is_split_evenly_with_the_rest_for_the_first_kinds() -> None:
+    assert split(72, 24, 3) == [24, 24, 24]
+    assert split(100, 24, 3) == [24, 24, 24]
+    assert split(13, 24, 3) == [5, 4, 4]
+    assert split(2, 24, 3) == [1, 1, 0]
+    assert split(0, 24, 2) == [0, 0]
+
+
+def test_a_round_without_a_step_asks_nobody_unless_it_is_the_last() -> None:
+    config, audits = GuardConfig(), AuditConfig(pairs=24, more_pairs=72)
+    for last in (False, True):
+        guard = Guard(config, 8, bar=1e9)
+        guard.begun = True  # somebody watches, and has seen no step
+        auditing = Counting(1, LIKED, 2_000)
+        held = Review(config, audits, 0, guard, cast(Any, auditing), NOBODY, Good("g", 1, 1))
+        verdict, pairs = held.judge(in_round(2, last=last))
+        assert verdict.level == "unaudited"
+        assert bool(pairs) is last
 
 
 def test_a_lost_round_is_asked_about_further_and_an_unclear_one_further_still() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from group_trainer import GroupTrainer, trainer_of
 
+import small_run
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.control.kl import AdaptiveKL
 from holdfast.errors import HoldfastError
@@ -60,6 +61,12 @@ def make(prepared: Path, prompts: list[Any], tmp_path: Path) -> Callable[..., Ma
     return made
 
 
+@pytest.fixture
+def hacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ensemble claims what nobody grants: a policy that is liked less is hacked, and not just worse."""
+    small_run.claiming(monkeypatch, 0.7)
+
+
 def weights_of(trainer: GroupTrainer) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
 
@@ -105,6 +112,7 @@ def test_a_guard_that_finds_nothing_leaves_training_alone_bit_for_bit(
     assert callback.host.review.good.round == 4
 
 
+@pytest.mark.usefixtures("hacked")
 def test_a_hack_is_rolled_back_and_something_changes(make: Callable[..., Made]) -> None:
     trainer, callback = make(lambda round: round == 1, steps=4)
     seen: dict[int, Any] = {}
@@ -138,6 +146,24 @@ def test_a_hack_is_rolled_back_and_something_changes(make: Callable[..., Made]) 
     assert (tightened["before"]["beta"], tightened["after"]["beta"]) == pytest.approx((0.1, 0.2))
 
 
+def test_a_worse_policy_goes_back_with_a_lower_rate_each_time(
+    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_run.claiming(monkeypatch, 0.44)
+    trainer, callback = make(lambda round: round == 1)
+    rates: dict[int, tuple[float, float]] = {}
+    read = lambda: (trainer.lr_scheduler.get_last_lr()[0], trainer.optimizer.param_groups[0]["lr"])  # noqa: E731
+    at_step(trainer, lambda step: rates.update({step: read()}))
+    trainer.train()
+    assert [row["level"] for row in events(callback, "verdict")] == ["healthy", *["worse"] * 3]
+    assert {row["rung"] for row in events(callback, "action")} == {"slow_down"}
+    assert trainer.beta == 0.1
+    # Step 3 once more with half the rate, and with half of that; the scheduler sets it anew in every step.
+    assert rates[5] == pytest.approx([rate / 2 for rate in rates[3]])
+    assert rates[7] == pytest.approx([rate / 4 for rate in rates[3]])
+
+
+@pytest.mark.usefixtures("hacked")
 def test_attempts_are_bounded_and_the_run_stops_at_its_last_good_policy(make: Callable[..., Made]) -> None:
     trainer, callback = make(lambda round: round == 1, steps=40)
     seen: dict[int, Any] = {}
@@ -177,6 +203,7 @@ def test_advice_changes_nothing(make: Callable[..., Made]) -> None:
     assert trainer.state.global_step == 8
 
 
+@pytest.mark.usefixtures("hacked")
 def test_resume_goes_on_as_if_there_had_been_no_break(make: Callable[..., Made]) -> None:
     """Round 3 is a hack, so that what is restored has an anchor, a ladder and a raised beta in it."""
     likes = lambda round: round != 3  # noqa: E731
@@ -241,6 +268,7 @@ def test_sides_are_shuffled(make: Callable[..., Made]) -> None:
     assert 0.36 < sum(labeller.policy_first) / 216 < 0.64
 
 
+@pytest.mark.usefixtures("hacked")
 def test_the_ensemble_learns_from_audits_where_that_is_wanted(make: Callable[..., Made]) -> None:
     trainer, callback = make(lambda round: round == 1, steps=4, refresh=True)
     before = callback.reward(["q"], ["Yes."])

@@ -494,3 +494,10 @@ def test_overhead() -> None:
     assert result["ratio"]["mean"] == pytest.approx(1.2)
     assert result["rounds_cpu_ratio"]["mean"] == pytest.approx(1.1)
     assert OVERHEAD.workers == 1
+
+
+@pytest.mark.parametrize("level", ["hacking", "worse"])
+def test_every_alarm_that_acts_is_a_call(level: str) -> None:
+    made = trial([0.0, 0.5, 0.4], verdicts={1: "watch", 2: level, 3: "hacking"})
+    assert made.first_alarm == 2
+    assert trial([0.0, 0.5], verdicts={1: "unaudited", 2: "unreliable"}).first_alarm is None

@@ -68,7 +68,7 @@ def test_the_measurements_of_a_run(one: Job) -> None:
     assert trial.prepared_seconds is not None
     assert trial.prepared_seconds > 0
     assert trial.verdicts == {}
-    assert trial.first_hacking is None
+    assert trial.first_alarm is None
     json.dumps(summary(trial))
 
 
@@ -328,7 +328,7 @@ def test_events_become_measurements(one: Job, tmp_path: Path) -> None:
     trial = read_trial(copy)
     assert trial.verdicts == {1: "healthy", 2: "hacking", 3: "hacking"}
     assert trial.sentences[2] == "longer"
-    assert trial.first_hacking == 2
+    assert trial.first_alarm == 2
     assert trial.rollbacks == [{"step": 4, "round": 2, "to": "round-0001", "step_from": 4, "step_to": 2, "reason": ""}]
     assert trial.stopped == "three times"
 

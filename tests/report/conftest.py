@@ -31,9 +31,11 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def advised(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with a guard that only says what it would do."""
+    """The same with a guard that only says what it would do, and an ensemble that claims what nobody grants."""
     changes = {"world__labeller": nostalgic.SPEC, "audit__pairs": "12", "guard__mode": "advise"}
-    return small_run.run(tmp_path_factory.mktemp("advised"), **changes)
+    with pytest.MonkeyPatch.context() as patch:
+        small_run.claiming(patch, 0.7)
+        return small_run.run(tmp_path_factory.mktemp("advised"), **changes)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
+
 import forked
 import small_run
 import tally
@@ -99,8 +101,18 @@ class ClockJump:
         time.time = lambda: right() + jump
 
 
+@dataclass(frozen=True)
+class Claims:
+    """The ensemble of the process claims so often that the policy's answer is preferred."""
+
+    claim: float
+
+    def put_in(self) -> None:
+        small_run.claiming(pytest.MonkeyPatch(), self.claim)
+
+
 # What is done to a process before it begins.
-Change = Point | SlowSteps | ClockJump
+Change = Point | SlowSteps | ClockJump | Claims
 
 
 def command(argv: list[str], output: Path, *points: Change, dies_after: float | None = None) -> Ended:

@@ -14,6 +14,7 @@ import pytest
 
 import small_run
 from holdfast.cli.main import main
+from holdfast.events.levels import ALARMS
 from holdfast.preferences.comparison import Choice, Comparison
 from nostalgic import Nostalgic
 from small_run import events_of, rows_of
@@ -26,7 +27,7 @@ SETTINGS = {
     "guard__rollbacks": "3",
     "audit__pairs": "8",
     "audit__more_pairs": "16",
-    "audit__budget": "80",  # 16 pairs in round 1, 40 in round 2, and 24 in round 3: too few to outweigh those of before
+    "audit__budget": "80",  # 16 pairs in round 1, 32 in round 2, and 24 in round 3: too few to outweigh those of before
     "refresh__every_rounds": "1",
     "refresh__freeze": "[[3, 3]]",
     "gate__use": "false",
@@ -37,13 +38,14 @@ SETTINGS = {
 
 
 class Forgiving(Nostalgic):
-    """As its like, but from round 3 on it likes a new policy as well as the one of before."""
+    """As its like, but from round 3 on it likes now the new policy and now the one of before, as often."""
 
     name = "forgiving"
 
     def choose(self, c: Comparison) -> Choice:
+        liked = super().choose(c)
         of_one_policy = c.a.provenance.policy_version == c.b.provenance.policy_version
-        return Choice.TIE if c.a.provenance.round > 2 and not of_one_policy else super().choose(c)
+        return liked.swap() if c.a.provenance.round > 2 and not of_one_policy and int(c.id[-1]) % 2 else liked
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +55,13 @@ def forgiven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_was_rolled_back_is_not_held_against_the_policy_that_follows(forgiven: Path) -> None:
     verdicts = {event["round"]: event for event in events_of(forgiven, "verdict")}
-    assert verdicts[2]["level"] == "hacking"
+    assert verdicts[2]["level"] in ALARMS
     assert verdicts[2]["evidence"]["evidence"] >= verdicts[2]["evidence"]["evidence_needed"]
     assert verdicts[3]["level"] == "healthy"
-    # The evidence begins anew, below 1, and ties do not raise it.
+    # The evidence begins anew, below 1, and answers that come out even do not raise it.
     assert verdicts[3]["evidence"]["evidence"] < 1.0
     assert [event["round"] for event in events_of(forgiven, "rollback")] == [2]
-    assert [event["labels"] for event in events_of(forgiven, "audit")] == [16, 40, 24]
+    assert [event["labels"] for event in events_of(forgiven, "audit")] == [16, 32, 24]
 
 
 def test_signals_compare_with_what_the_ensemble_that_came_back_makes_of_the_labelled_answers(

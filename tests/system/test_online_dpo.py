@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from processes import Point, resume, run_until
+from processes import Claims, Point, resume, run_until
 
 import nostalgic
 import small_run
@@ -16,11 +16,14 @@ from small_run import differences, events_of, result_of, rows_of
 DPO = {"run__optimiser": "dpo", "ppo__samples_per_prompt": "2", "ppo__batch": "8", "kl__beta": "0.1"}
 GUARD = {"audit__pairs": "12", "audit__more_pairs": "24", "audit__budget": "500", "run__rounds": "4"}
 LAST = "round-0004"
+HACKED = Claims(0.7)
 
 
 @pytest.fixture(scope="module")
 def rolled_back(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_run.run(tmp_path_factory.mktemp("dpo"), **DPO, **GUARD, world__labeller=nostalgic.SPEC)
+    with pytest.MonkeyPatch.context() as patch:
+        small_run.claiming(patch, HACKED.claim)
+        return small_run.run(tmp_path_factory.mktemp("dpo"), **DPO, **GUARD, world__labeller=nostalgic.SPEC)
 
 
 def test_rounds_run_audits_happen_and_a_rollback_works(rolled_back: Path) -> None:
@@ -47,6 +50,6 @@ def test_its_figures_are_written_and_the_margin_grows(tmp_path: Path) -> None:
 
 def test_a_killed_run_resumes_bit_for_bit(rolled_back: Path, tmp_path: Path) -> None:
     changes = {**DPO, **GUARD, "world__labeller": nostalgic.SPEC}
-    run = run_until(tmp_path, Point("holdfast.train.dpo:OnlineDPO.update", call=5), **changes)
-    resume(run)
+    run = run_until(tmp_path, Point("holdfast.train.dpo:OnlineDPO.update", call=5), HACKED, **changes)
+    resume(run, HACKED)
     assert differences(result_of(run, LAST), result_of(rolled_back, LAST)) == []

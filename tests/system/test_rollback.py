@@ -6,17 +6,19 @@ The labeller in these runs prefers whatever is not the newest policy, so that ev
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Point, resume, run_until
+from processes import Claims, Point, resume, run_until
 
 import nostalgic
 import small_run
 from holdfast.checkpoint import transaction
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.events.levels import ALARMS
 from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.rollback import RunState
@@ -32,11 +34,14 @@ GUARD = {
     "run__rounds": "4",
 }
 LAST = "round-0004"
+HACKED = Claims(0.7)  # nobody likes the policy, so it is hacked, and not just worse
 
 
 @pytest.fixture(scope="module")
-def changes() -> dict[str, str]:
-    return {**GUARD, "world__labeller": nostalgic.SPEC}
+def changes() -> Iterator[dict[str, str]]:
+    with pytest.MonkeyPatch.context() as patch:
+        small_run.claiming(patch, HACKED.claim)
+        yield {**GUARD, "world__labeller": nostalgic.SPEC}
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +158,8 @@ def test_the_ledger_counts_what_was_spent_and_undone(rolled_back: Path) -> None:
     ids=["before it", "after it", "adversarial examples labelled", "remedies done", "commit half done"],
 )
 def test_a_killed_rollback_resumes(point: Point, changes: dict[str, str], rolled_back: Path, tmp_path: Path) -> None:
-    run = run_until(tmp_path, point, **changes)
-    resume(run)
+    run = run_until(tmp_path, point, HACKED, **changes)
+    resume(run, HACKED)
     assert differences(result_of(run, LAST), result_of(rolled_back, LAST)) == []
 
 
@@ -187,11 +192,11 @@ def test_advice_touches_nothing(changes: dict[str, str], tmp_path: Path) -> None
 def test_a_run_ends_with_the_policy_that_people_like_better(
     changes: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # Four answers are too few for an alarm that is false in one run of a thousand; the choice at the end takes none.
-    few = {"guard__false_alarm": "0.001", "audit__pairs": "2", "audit__more_pairs": "4", "run__rounds": "2"}
+    # These answers are too few for an alarm that is false in one run of 10,000; the choice at the end takes none.
+    few = {"guard__false_alarm": "0.0001", "audit__pairs": "3", "audit__more_pairs": "4", "run__rounds": "2"}
     unsure = {**changes, **few}
     run = small_run.run(tmp_path, **unsure)
-    assert "hacking" not in {event["level"] for event in events_of(run, "verdict")}
+    assert ALARMS.isdisjoint(event["level"] for event in events_of(run, "verdict"))
     (rollback,) = events_of(run, "rollback")
     assert (rollback["round"], rollback["to"]) == (2, "round-0001")
     assert rollback["reason"].startswith("the run ends with the policy that was liked better: the labeller preferred")

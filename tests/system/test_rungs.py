@@ -35,6 +35,7 @@ ROUNDS, PER_ROUND, ADVERSARIAL = 5, 8, 16
 BETA_FACTOR = 1.6
 MORE = 16  # twice the 8 comparisons of a round
 KL_SINCE = 0.4
+HACKED = 0.7  # what the ensemble claims for policies that nobody likes, so that they are hacked and not just worse
 
 SETTINGS = {
     "run__rounds": str(ROUNDS),
@@ -170,6 +171,7 @@ def witness() -> Witness:
 def guarded(witness: Witness, tmp_path_factory: pytest.TempPathFactory) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         witness.watch(patch)
+        small_run.claiming(patch, HACKED)
         return run_to_its_end(tmp_path_factory.mktemp("guarded"))
 
 
@@ -204,7 +206,7 @@ def stops(run: Run) -> bool:
     return run.code == 3 and not run.rows(ROUNDS)
 
 
-# That the learning rate is lowered is for runs that break down, in `test_faults.py`.
+# That the learning rate is lowered is for worse policies, in `test_verdicts.py`, and broken ones, in `test_faults.py`.
 ELSEWHERE = {"slow_down"}
 EFFECTS: dict[Rung, Callable[[Run], bool]] = {
     "tighten": held_closer,
@@ -233,6 +235,7 @@ def test_a_rung_that_does_nothing_is_found_out(
             act(review, host, action)
 
     monkeypatch.setattr(Review, "_act", all_but_one)
+    small_run.claiming(monkeypatch, HACKED)
     broken = run_to_its_end(tmp_path)
     assert rung in asked
     assert EFFECTS[rung](guarded)

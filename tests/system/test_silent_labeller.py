@@ -27,7 +27,7 @@ def test_a_labeller_that_falls_silent_is_told_everywhere(tmp_path: Path, capfd: 
     assert "0 of 8 comparisons answered by silent (round 2)" in heard
     assert f"preferred to reference {asked} asked, none answered" in heard
     assert "nobody was asked" not in heard
-    assert "verdict healthy by the signals; too few answers to tell (none); no rollback" in heard
+    assert "verdict unaudited; no rollback" in heard
     everything = small_run.events_of(run, "labels_asked")
     unanswered = sum(row["comparisons"] for row in everything) - int(small_run.SETTINGS["reward.initial_comparisons"])
     assert f"{unanswered} comparisons left unanswered" in heard
@@ -35,7 +35,7 @@ def test_a_labeller_that_falls_silent_is_told_everywhere(tmp_path: Path, capfd: 
     assert "0 of 8 comparisons answered by silent (round 2)." in [entry.text for entry in time_line(read_run(run))]
     guard = summary(read_run(run))
     assert guard is not None
-    assert (guard.verdict, guard.too_few) == ("healthy", "by the signals; too few answers to tell (none)")
+    assert guard.verdict == "unaudited"
     assert main(["export", str(run), str(tmp_path / "policy")]) == 0
     assert f"{asked} comparisons of this policy were asked, and none was answered." in (
         tmp_path / "policy" / "README.md"

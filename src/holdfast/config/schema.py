@@ -193,7 +193,7 @@ class GuardConfig(Section):
     mode: Literal["act", "advise", "off"] = setting("act", "act on verdicts, only say what it would do, or do not look")
     false_alarm: float = setting(
         0.05,
-        "probability that a run is ever called hacking in which people like the policy and the claims hold",
+        "probability that a run is ever called hacking or worse in which people like the policy and the claims hold",
         gt=0,
         le=0.5,
     )

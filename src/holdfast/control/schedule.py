@@ -9,6 +9,8 @@ from typing import Any
 # What settling multiplies the policy's rate by, and the share of the first rate below which it never falls, so that the
 # policy can still follow an ensemble that has changed.
 DECAY, FLOOR = 0.7, 0.1
+# What slowing down multiplies it by, once.
+SLOWER = 0.5
 
 
 class LearningRate:
@@ -40,8 +42,8 @@ class LearningRate:
         self._factor = min(self._factor, max(FLOOR, self._factor * DECAY))
 
     def slow_down(self, times: int) -> None:
-        """Steps came out as no numbers: halve the rate, so many times, whatever the floor."""
-        self._factor *= 0.5**times
+        """Steps came out as no numbers, or as a worse policy: halve the rate, so many times, whatever the floor."""
+        self._factor *= SLOWER**times
 
     def state(self) -> dict[str, Any]:
         return {"step": self._step, "factor": self._factor}

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from holdfast.errors import HoldfastError
 from holdfast.events import sentences as say
+from holdfast.events.levels import ALARMS, LEVELS
 from holdfast.events.sentences import Fields
 from holdfast.text import because, counted, format_setting, format_value, one_line, sentence
 
@@ -179,7 +180,8 @@ _KINDS = (
         _AUDIT, say.audit, "minor",
     ),
     EventKind(
-        "verdict", "a round is judged: healthy, watch or hacking", {"level": str, "sentence": str, "evidence": Mapping},
+        "verdict", f"a round is judged: {', '.join(LEVELS)}; `evidence` has the numbers",
+        {"level": str, "sentence": str, "evidence": Mapping},
         lambda fields: sentence(because(f"Verdict {one_line(fields['level'])}", fields["sentence"])),
     ),
     EventKind(
@@ -299,10 +301,10 @@ def event_line(kind: str, round: int, fields: Fields) -> str | None:
 
 
 def round_line(round: int, audit: Fields, verdict: Fields) -> str:
-    """A round as it ended. A watch gives its reason below; a hacking verdict leaves that to what is done about it."""
-    doubt = say.too_few(verdict["level"], audit)
-    line = f"{_at(round)}{verdict['level']:<9} {f'{doubt}; ' if doubt else ''}{say.preferences(audit)}"
-    return f"{line}\n{INDENT}{one_line(verdict['sentence'])}" if verdict["level"] == "watch" else line
+    """A round as it ended, with its reason below; a healthy one needs none, an alarm's stands by what is done."""
+    level = verdict["level"]
+    line = f"{_at(round)}{level:<10} {say.preferences(audit)}"
+    return line if level == "healthy" or level in ALARMS else f"{line}\n{INDENT}{one_line(verdict['sentence'])}"
 
 
 def _at(round: int) -> str:
@@ -312,8 +314,8 @@ def _at(round: int) -> str:
 def weight_of(kind: str, fields: Fields) -> Weight:
     """How much an event weighs among others."""
     if kind == "verdict":
-        levels: dict[str, Weight] = {"healthy": "minor", "hacking": "alarm"}
-        return levels.get(fields["level"], "main")
+        level = fields["level"]
+        return "alarm" if level in ALARMS else "minor" if level == "healthy" else "main"
     return "alarm" if say.is_refused(kind, fields) else KINDS[kind].weight
 
 

@@ -77,18 +77,6 @@ def preferences(audit: Fields) -> str:
     )
 
 
-# Of fewer pairs than these even answers that all agree may be chance: 4 of 4 come of a fair coin in 1 of 16 cases.
-FEWEST_PAIRS = 5
-
-
-def too_few(level: str, audit: Fields | None) -> str:
-    """What a healthy verdict is by where hardly anybody has answered; empty for all others."""
-    if level != "healthy" or audit is None or audit["labels"] >= FEWEST_PAIRS:
-        return ""
-    pairs = counted(audit["labels"], "pair") if audit["labels"] else "none"
-    return f"by the signals; too few answers to tell ({pairs})"
-
-
 # --- clauses that several say -----------------------------------------------------------------------------------
 
 

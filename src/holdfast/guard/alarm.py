@@ -20,16 +20,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from holdfast.guard.claims import NO_ANSWERS, PATIENCE, Granted, held_against, log_mean, log_ratios, summed
+from holdfast.guard.claims import NO_ANSWERS, PATIENCE, SUREST, Granted, held_against, log_mean, log_ratios, summed
 from holdfast.guard.sequential import MOST_EVIDENCE, NOTHING, SequentialTest, start_weight, weight_after
+from holdfast.statistics import normal_quantile
 
 # What a pair is: the policy's answer beside the reference's, or the anchor's, which is the last good policy, as they
 # come; pointed: beside the anchor's, where of several pairs the ensemble is surest of the policy.
 Against = Literal["reference", "anchor", "pointed"]
 OPPONENTS: tuple[Against, ...] = ("reference", "anchor", "pointed")
+# Error level of "credibly above": it only names an alarm, and raises none.
+CREDIBLE = 0.05
 SHARES: dict[Against | Literal["claims"], float] = {"claims": 0.4, "pointed": 0.3, "anchor": 0.24, "reference": 0.06}
 
 
@@ -42,6 +45,32 @@ class Shortfall:
     wins: float
     claimed: float
 
+    @property
+    def overclaims(self) -> bool:
+        """Whether the claims are credibly above what people granted."""
+        due = min(SUREST, max(1.0 - SUREST, self.claimed / self.pairs))
+        return (self.wins - self.claimed) / math.sqrt(self.pairs * due * (1.0 - due)) < -normal_quantile(CREDIBLE)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The stretch that speaks most for the policy having fallen behind, to the newest round.
+
+    `pairs` are those that speak; `plain` are those against the same policy as they come, which no claim has chosen.
+    """
+
+    against: Against
+    pairs: Shortfall
+    plain: Shortfall
+
+    @property
+    def unnoticed(self) -> bool:
+        """Whether the ensemble claims what people do not grant: at least half of the pairs, and credibly too much.
+
+        An ensemble that claims less than half says itself that the policy has become worse, however much worse.
+        """
+        return self.plain.claimed >= self.plain.pairs / 2 and self.pairs.overclaims
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -53,6 +82,7 @@ class Evidence:
     claims: float
     bar: float
     shortfall: Shortfall | None = None
+    loss: Loss | None = None
 
     @property
     def value(self) -> float:
@@ -110,7 +140,22 @@ class AlarmTest:
         claims, shortfall = self._claims()
         newest = self.newest
         reference, anchor, pointed = (SHARES[who] * self._tests[who].evidence(newest) for who in OPPONENTS)
-        return Evidence(anchor, reference, pointed, claims, self._bar, shortfall)
+        found = Evidence(anchor, reference, pointed, claims, self._bar, shortfall)
+        return replace(found, loss=self._loss(found.against))
+
+    def _loss(self, against: Against) -> Loss | None:
+        """What people granted and the ensemble claimed in the stretch that speaks most against the policy."""
+        test, newest = self._tests[against], self.newest
+        since = test.worst(newest)
+        if since is None:
+            return None
+        rounds = range(since, newest + 1)
+        pairs = shortfall(since, [test.answers[round] for round in rounds if round in test.answers])
+        # Pointed pairs are against the last good policy, which is the reference before any round was good.
+        others: tuple[Against, ...] = ("anchor", "reference") if against == "pointed" else (against,)
+        known = ([self._tests[who].answers.get(round) for who in others] for round in rounds)
+        plain = [granted for sides in known for granted in list(filter(None, sides))[:1]]
+        return Loss(against, pairs, shortfall(since, plain) if plain else pairs)
 
     def _claims(self) -> tuple[float, Shortfall | None]:
         """The evidence from claims, and the stretch that has most of it."""

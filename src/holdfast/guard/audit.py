@@ -15,6 +15,7 @@ import torch
 from holdfast.algorithms.calibration import Bin, brier, ece, reliability
 from holdfast.checkpoint.files import JSON
 from holdfast.guard.alarm import OPPONENTS, Against
+from holdfast.preferences.comparison import Label
 from holdfast.statistics import Interval, mean_interval, normal_tail, wilson
 
 # How surprising the gap between claims and answers has to be before the claims are called wrong. A round is tested
@@ -27,12 +28,16 @@ SUREST = 0.999
 @dataclass(frozen=True)
 class AuditPair:
     """One fresh comparison: whether people preferred the policy's answer (1, 0, or 0.5 for a tie), and the
-    ensemble's probability that they do."""
+    ensemble's probability that they do.
+
+    `labels` are the answers as they were given, and `alike` says that both sides read the same."""
 
     comparison_id: str
     against: Against
     policy_won: float
     claim: float
+    labels: tuple[Label, ...] = ()
+    alike: bool = False
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ class PosedPair:
     def answered(self, item: LabelledComparison) -> AuditPair:
         won = damped(1.0 - item.share_a if self.swapped else item.share_a, item.weight)
         # The claim is damped as well: an answer that counts as half a tie is not held against it.
-        return AuditPair(item.comparison.id, self.against, won, damped(self.claim, item.weight))
+        claim, asked = damped(self.claim, item.weight), item.comparison
+        return AuditPair(asked.id, self.against, won, claim, item.labels, alike=asked.a.text == asked.b.text)
 
 
 def posed(comparison: Comparison, against: Against, claim: float, rng: torch.Generator) -> tuple[Comparison, PosedPair]:

@@ -10,6 +10,7 @@ It holds no models, and its memory goes on through rollbacks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,13 +25,16 @@ from holdfast.guard.alarm import AlarmTest, Evidence
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
 from holdfast.guard.claims import Granted
+from holdfast.guard.course import Course, Step, Terms, step_from, step_state
 from holdfast.guard.grams import lay_flat
 from holdfast.guard.signal import Signal, read_all
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
+from holdfast.guard.trust import AskedAgain, Habits, added, habits_of, habits_state, trust_in
 from holdfast.guard.verdict import Verdict, decide
 from holdfast.guard.view import Known, StepView
 from holdfast.preferences.labeller import SOMEBODY
+from holdfast.statistics import Share
 
 # Batches without which a spread is no more than a guess.
 LEAST_BATCHES = 2
@@ -56,10 +60,12 @@ class Guard:
         self._known = NOTHING_KNOWN
         self._round = 1
         self._healthy_steps = 0  # steps whose readings have joined the baselines: their clock
-        self._steps = 0  # steps seen in this round
+        self._steps: list[Step] = []  # what the steps of this round came to
         self._readings: dict[str, list[Reading]] = {}
         self._recent: dict[str, list[float]] = {}  # what derived signals are made from
         self._judged: AuditReport | None = None
+        self._answers: dict[str, Habits] = {}  # how each labeller has answered in the rounds before
+        self._answers_now: dict[str, Habits] = {}
         self.miscalibrated = False  # by the last round that was judged
         self.heard = False  # whether people have answered in any round
         self.begun = False
@@ -90,10 +96,10 @@ class Guard:
         """Read a step; the readings, by the names of metrics."""
         if not self.begun:
             raise HoldfastError("The guard does not know yet what is usual: call begin() with the reference's answers.")
-        self._steps += 1
+        self._steps.append(Step.of(view))
         readings = self._read(view)
         for name, value in readings.items():
-            self._readings.setdefault(name, []).append((self._healthy_steps + self._steps, value))
+            self._readings.setdefault(name, []).append((self._healthy_steps + len(self._steps), value))
         return {self._signals[name].metric: value for name, value in readings.items()}
 
     def _read(self, view: StepView) -> dict[str, float]:
@@ -107,21 +113,39 @@ class Guard:
         return suspicion_of(self._signals, {name: each for name, each in deviations.items() if each is not None})
 
     def judge(
-        self, pairs: Sequence[AuditPair], labels_left: int | None, ensemble: int, answered_by: str = SOMEBODY
+        self,
+        pairs: Sequence[AuditPair],
+        labels_left: int | None,
+        ensemble: int,
+        answered_by: str = SOMEBODY,
+        *,
+        fit: Share | None = None,
+        again: Mapping[str, AskedAgain] | None = None,
+        terms: Terms | None = None,
+        good_kl: float = math.inf,
     ) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.
 
-        `ensemble` is the version that made the claims, `answered_by` what the sentence calls those who answered.
+        `ensemble` is the version that made the claims and `fit` how right it is about the pairs it was trained on;
+        `answered_by` is what the sentence calls those who answered, and `again` how they answered what they were asked
+        a second time; `terms` are the names of settings that advice is about, `good_kl` is the last good policy's KL.
         """
-        report = audit(pairs)
+        report, trust = audit(pairs), trust_in(pairs, self._answers, again or {})
         for side in (report.reference, report.anchor, report.pointed):
             if side is not None:
                 granted = Granted(side.wins, side.losses, side.claimed, ensemble)
                 self._test.record(self._round, side.against, granted)
-        self._judged = report
+        self._judged, self._answers_now = report, habits_of(pairs)
         if pairs:
-            self.heard, self.miscalibrated = True, report.miscalibrated
-        return decide(self.suspicion(), report, self.evidence(), labels_left, answered_by)
+            # Answers that cannot be trusted are no reason to think the claims wrong.
+            self.heard, self.miscalibrated = True, report.miscalibrated and not trust.unreliable
+        course = Course(tuple(self._steps), self.begun, good_kl, fit, terms or Terms())
+        return decide(self.suspicion(), report, self.evidence(), labels_left, answered_by, course, trust)
+
+    @property
+    def stepped(self) -> bool:
+        """Whether any step of the round stands, as far as is known."""
+        return bool(self._steps) or not self.begun
 
     def has_claimed(self, ensemble: int) -> bool:
         """Whether this version of the ensemble made the claims of an earlier round."""
@@ -145,7 +169,8 @@ class Guard:
         if verdict.trusted:
             for name, readings in self._readings.items():
                 self._baselines[name].add_healthy(readings)
-            self._healthy_steps += self._steps
+            self._healthy_steps += len(self._steps)
+        self._answers, self._answers_now = added(self._answers, self._answers_now), {}
         self._forget_round()
         self._round += 1
 
@@ -156,7 +181,7 @@ class Guard:
         self._recent = {}
 
     def _forget_round(self) -> None:
-        self._readings, self._steps = {}, 0
+        self._readings, self._steps = {}, []
 
     def state(self) -> dict[str, Any]:
         # In the order of the signals, so that equal guards are saved as equal bytes.
@@ -165,7 +190,8 @@ class Guard:
             "heard": self.heard,
             "round": self._round,
             "healthy_steps": self._healthy_steps,
-            "steps": self._steps,
+            "steps": [step_state(step) for step in self._steps],
+            "answers": habits_state(self._answers),
             "miscalibrated": self.miscalibrated,
             "baselines": {name: baseline.state() for name, baseline in self._baselines.items()},
             "readings": {name: list(self._readings[name]) for name in self._signals if name in self._readings},
@@ -176,7 +202,9 @@ class Guard:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Signals that the saved guard did not have begin with an empty baseline; those that are gone are dropped."""
         self.begun, self.heard, self.miscalibrated = state["begun"], state["heard"], state["miscalibrated"]
-        self._round, self._steps, self._healthy_steps = state["round"], state["steps"], state["healthy_steps"]
+        self._round, self._healthy_steps = state["round"], state["healthy_steps"]
+        self._steps = [step_from(step) for step in state["steps"]]
+        self._answers = {name: Habits(*counts) for name, counts in state["answers"].items()}
         for name in self._signals.keys() & state["baselines"].keys():
             self._baselines[name].restore(state["baselines"][name])
         readings = {name: rows for name, rows in state["readings"].items() if name in self._signals}

@@ -13,10 +13,13 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from holdfast.guard.course import Terms
+from holdfast.guard.trust import AskedAgain
 from holdfast.guard.view import StepView
 from holdfast.preferences.collector import Sample
 from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
+from holdfast.statistics import Share
 
 # Whoever answers prompts: a `Policy` in our own loop, a name for one of a trainer's models elsewhere.
 Player = TypeVar("Player")
@@ -24,11 +27,15 @@ Player = TypeVar("Player")
 
 @dataclass(frozen=True)
 class Good:
-    """The last good checkpoint. Before any round has been found good it is the policy's beginning, the reference."""
+    """The last good checkpoint. Before any round has been found good it is the policy's beginning, the reference.
+
+    `kl` is that of its policy to the reference, in nats per answer.
+    """
 
     name: str = "round-0000"
     round: int = 0
     step: int = 0
+    kl: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,20 @@ class Host(Protocol[Player]):
     @property
     def refreshes_at_once(self) -> bool:
         """Whether a refresh is done in the review itself; our own loop does it in its next round."""
+        ...
+
+    @property
+    def terms(self) -> Terms:
+        """What its settings are called."""
+        ...
+
+    @property
+    def fit(self) -> Share | None:
+        """How right the reward in use is about the pairs that it was trained on, where that is known."""
+        ...
+
+    def again(self) -> Mapping[str, AskedAgain]:
+        """How each labeller has answered what it was asked a second time."""
         ...
 
     @property
@@ -92,8 +113,8 @@ class Host(Protocol[Player]):
         """Go back to the anchor as one transaction; what the event says of it."""
         ...
 
-    def tighten(self, beta_factor: float, target_factor: float) -> Change:
-        """Raise beta, and lower the KL that is aimed at."""
+    def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change:
+        """Raise beta, and lower the KL that is aimed at, but not below the floor."""
         ...
 
     def slow_down(self, times: int) -> Change | None:
@@ -119,6 +140,13 @@ class Host(Protocol[Player]):
     def say(self, line: str) -> None:
         """Tell whoever watches."""
         ...
+
+
+def floored(target: float | None, factor: float, floor: float) -> float:
+    """The factor that lowers a target no further than to the floor; one that is lower already stays where it is."""
+    if target is None or factor * target >= floor:
+        return factor
+    return min(1.0, floor / target)
 
 
 def view_of(

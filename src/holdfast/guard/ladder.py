@@ -2,10 +2,16 @@
 
     watch      refresh the ensemble -> label more where members disagree -> tighten
     hacking    hacked answers, labelled, into the replay; roll back; tighten; refresh -> harder -> stop and ask
+    worse      roll back; a lower learning rate -> lower -> stop and ask
     broken     steps that are not numbers: roll back; a lower learning rate -> lower -> the run ends
 
-A healthy round takes one step down. Tightening for a watch and rollbacks are bounded for the whole run. After the last
-rollback the run stops at its last good policy and asks. Resuming it is the answer: it grants as many attempts again.
+Unaudited, unreliable and unmoved rounds call for what a person can do, which their sentence says; where their signals
+are suspicious they are watched as well. A healthy round takes one step down. Tightening for a watch and rollbacks are
+bounded for the whole run. After the last rollback the run stops at its last good policy and asks. Resuming it is the
+answer: it grants as many attempts again.
+
+No remedy recreates its cause: nothing aims at less KL than the policy has that is gone back to, which would only be
+dragged away from what people liked; and the answers of a policy that has merely become worse are not called hacked.
 """
 
 from __future__ import annotations
@@ -61,9 +67,11 @@ class Ladder:
         if verdict.level == "healthy":
             self.watched = max(0, self.watched - 1)
             return []
-        if verdict.level == "watch":
-            return self._watch(verdict, anchor)
-        return self._hacking(verdict, anchor)
+        if verdict.level == "hacking":
+            return self._hacking(verdict, anchor)
+        if verdict.level == "worse":
+            return self._worse(verdict, anchor)
+        return self._watch(verdict, anchor) if verdict.suspect else []
 
     def _watch(self, verdict: Verdict, anchor: str) -> list[Action]:
         rung = WATCH_RUNGS[self.watched]
@@ -82,15 +90,16 @@ class Ladder:
         self.signature = verdict.signature
         reason = verdict.sentence
         if not self._attempt(anchor, held=1):
-            return [*self._return(reason), Action("stop", f"{self._limit}: {reason}")]
-        actions = [
-            Action("adversarial", reason),
-            *self._return(reason),
-            Action("refresh", reason),
-        ]
-        if self.times > 1:
-            actions.append(Action("label_more", reason))
-        return actions
+            return self._stop(reason)
+        actions = [Action("adversarial", reason), *self._return(reason), Action("refresh", reason)]
+        return [*actions, Action("label_more", reason)] if self.times > 1 else actions
+
+    def _worse(self, verdict: Verdict, anchor: str) -> list[Action]:
+        left = self._attempt(anchor, slowed=1)
+        return self._return(verdict.sentence) if left else self._stop(verdict.sentence)
+
+    def _stop(self, reason: str) -> list[Action]:
+        return [*self._return(reason), Action("stop", f"{self._limit}: {reason}")]
 
     @property
     def _limit(self) -> str:

@@ -19,6 +19,14 @@ UNSEEN = 2
 # worse still loses.
 CONFIRMING = 2
 
+# One in so many of the labels that are left to the last round is kept for that, if it is needed.
+CHOICE = 4
+
+
+def split(room: int, count: int, kinds: int) -> list[int]:
+    """So many pairs of each kind; where there is not room for all, an even part, more to the first kinds."""
+    return [min(count, (room + kinds - 1 - n) // kinds) for n in range(kinds)]
+
 
 @dataclass(frozen=True)
 class AuditPlan:
@@ -60,6 +68,20 @@ class AuditPlan:
         """What an audit asks about at the most, where people leave everything open."""
         further = max(self.unseen, self.suspicious) - self.audits.pairs
         return KINDS * self.audits.pairs + 2 * (further + self.unclear) + (self.confirming if last and acts else 0)
+
+    def share(self, left: int, to_come: int, last: bool, acts: bool) -> int:
+        """How many of the labels that are left a round may ask for, so that every round to come has its part.
+
+        As many as are left beyond the first pairs of the others and all of the last round's; or, where that is too
+        little, as many as fall to each. It follows from the plan and from what was left when the round began, so a
+        round that is done again may ask for the same. The last round leaves some for the choice at the run's end.
+        """
+        if last:
+            return left - min(self.confirming if acts else 0, left // CHOICE)
+        to_come = max(1, to_come)
+        kept = KINDS * self.audits.pairs * to_come
+        kept += 2 * (self.suspicious - self.audits.pairs) + self.unclear + (self.confirming if acts else 0)
+        return max(math.ceil(left / (to_come + 1)), left - kept)
 
     @property
     def adversarial(self) -> int:

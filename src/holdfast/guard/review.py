@@ -20,13 +20,13 @@ from typing import Any, Generic
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.errors import HoldfastError
 from holdfast.events import round_line
-from holdfast.guard.alarm import Against
+from holdfast.guard.alarm import OPPONENTS, Against
 from holdfast.guard.audit import AuditPair, side_of
 from holdfast.guard.auditor import Opponent, RoundAuditor
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
 from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder
-from holdfast.guard.plan import KINDS, AuditPlan
+from holdfast.guard.plan import KINDS, AuditPlan, split
 from holdfast.guard.threshold import planned_bar
 from holdfast.guard.verdict import Verdict, preferred_words
 from holdfast.preferences.collector import Collector
@@ -125,7 +125,7 @@ class Review(Generic[Player]):
         host.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
         host.say(round_line(host.round, audited, {"level": verdict.level, "sentence": verdict.sentence}))
         actions = self.ladder.climb(verdict, self.good.name)
-        if host.last and verdict.level != "hacking":
+        if host.last and not verdict.alarm and verdict.level != "unreliable":
             choice = self.choose(host, pairs)
             pairs = choice.pairs
             if choice.again:
@@ -174,7 +174,7 @@ class Review(Generic[Player]):
         match action.rung:
             case "tighten":
                 times = action.times
-                return host.tighten(self.config.beta_factor**times, BUDGET_FACTOR**times)
+                return host.tighten(self.config.beta_factor**times, BUDGET_FACTOR**times, self.good.kl)
             case "slow_down":
                 return host.slow_down(action.times)
             case "label_more":
@@ -194,38 +194,35 @@ class Review(Generic[Player]):
         # A generator for each round, and rounds never come twice: nothing to save, and nothing that a rollback repeats.
         rng = generator(self.seed, "audit", host.round)
         decisive = self._last_good(host)
-        opponents = [decisive]
-        if self.good.round:
-            opponents.insert(0, Opponent("reference", host.reference, "reference"))
+        reference = [Opponent("reference", host.reference, "reference")] if self.good.round else []
+        plan, kinds = AuditPlan(self.audits), [decisive, replace(decisive, against="pointed"), *reference]
         pairs: list[AuditPair] = []
-        asked = 0
+        asked, room = 0, plan.share(self.auditor.left, self.guard.rounds_to_come, host.last, self.acts)
+        if not self.guard.stepped and not host.last:
+            room = 0  # the policy is the one that the round before has asked about
 
-        def buy(count: int, *opponents: Opponent[Player], more: str = "") -> None:
-            nonlocal asked
-            if count <= 0:
+        def buy(count: int, kinds: Sequence[Opponent[Player]], more: str = "") -> None:
+            nonlocal asked, room
+            wanted = [each for each in zip(kinds, split(room, count, len(kinds)), strict=True) if each[1] > 0]
+            if not wanted:
                 return
-            wanted = [(opponent, count) for opponent in opponents]
+            wanted.sort(key=lambda each: OPPONENTS.index(each[0].against))
             pairs.extend(self.auditor.buy(host.round, asked, wanted, host.policy, host.sample, rng, more))
-            asked += count * len(opponents)
+            # By what was wanted and not by what was answered: a round that is done again has to ask the same.
+            asked += sum(count for _, count in wanted)
+            room -= sum(count for _, count in wanted)
 
-        pointed = replace(decisive, against="pointed")
-        buy(self.audits.pairs, *opponents, pointed)
+        buy(self.audits.pairs, kinds)
         why, self.audit_asked = self.audit_asked or (LAST_ROUND if host.last else ""), ""
         why = why or ("signals or first answers are suspicious" if self._suspicious(pairs, decisive) else "")
-        count = self._further(bool(why))
-        buy(count, decisive, pointed, more=f"further audit pairs: {why or UNSEEN_BEFORE}")
-        verdict = self._verdict(pairs)
-        unclear = verdict.level == "watch" or (verdict.level == "healthy" and self.guard.evidence().value > 1.0)
-        if unclear or host.last:
+        buy(self._further(bool(why)), kinds[:2], f"further audit pairs: {why or UNSEEN_BEFORE}")
+        verdict = self._verdict(host, pairs)
+        unclear = not verdict.alarm and (verdict.suspect or self.guard.evidence().value > 1.0)
+        if (unclear or host.last) and verdict.level != "unreliable":
             # Something is amiss and people have not said what to make of it, or a choice is to be made: as many again.
             why = "the answers leave it open" if unclear else LAST_ROUND
-            buy(
-                AuditPlan(self.audits).unclear,
-                decisive,
-                *([pointed] if unclear else []),
-                more=f"further audit pairs: {why}",
-            )
-            verdict = self._verdict(pairs)
+            buy(plan.unclear, kinds[: 2 if unclear else 1], f"further audit pairs: {why}")
+            verdict = self._verdict(host, pairs)
         return verdict, pairs
 
     def choose(self, host: Host[Player], pairs: Sequence[AuditPair]) -> LastChoice:
@@ -272,8 +269,12 @@ class Review(Generic[Player]):
             further = max(further, min(plan.unseen - base, share))
         return further
 
-    def _verdict(self, pairs: Sequence[AuditPair]) -> Verdict:
-        return self.guard.judge(pairs, self.auditor.budget_left, self.ensemble, self.answered_by)
+    def _verdict(self, host: Host[Player], pairs: Sequence[AuditPair]) -> Verdict:
+        left, again = self.auditor.budget_left, host.again() if pairs else {}
+        return self.guard.judge(
+            pairs, left, self.ensemble, self.answered_by,
+            fit=host.fit, again=again, terms=host.terms, good_kl=self.good.kl,
+        )  # fmt: skip
 
     def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent[Player]) -> bool:
         """Whether the signals, or the first pairs themselves, are a reason to ask further."""
@@ -282,15 +283,17 @@ class Review(Generic[Player]):
         return lost or self.guard.suspicion().suspicious
 
     def is_good(self, verdict: Verdict, pairs: Sequence[AuditPair]) -> bool:
-        """Whether the policy becomes the new anchor: not hacking, and liked at least as well as the present one.
+        """Whether the policy becomes the new anchor: no alarm, and liked at least as well as the present one.
 
         In a run in which people never answer there is nothing to go by but the signals. In one in which they do, a
-        policy that nobody was asked about takes nobody's place.
+        policy that nobody was asked about takes nobody's place, nor does one that was asked about to no purpose.
         """
         rate = win_rate(pairs, self._against)
-        if rate is None:
-            return verdict.level == "healthy" and not self.guard.heard
-        return verdict.level != "hacking" and rate >= 0.5
+        if verdict.level == "unaudited" and not self.guard.heard:
+            return verdict.trusted
+        if verdict.level in ("unaudited", "unreliable") or verdict.alarm or rate is None:
+            return False
+        return rate >= 0.5
 
     def _last_good(self, host: Host[Player]) -> Opponent[Player]:
         """The last good policy as an opponent; before any round was good, that is the reference."""

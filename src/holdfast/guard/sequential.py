@@ -25,7 +25,7 @@ The guard asks several such questions at once; `guard/alarm.py` puts them togeth
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any
@@ -117,12 +117,23 @@ class SequentialTest:
     def evidence(self, newest: int) -> float:
         """The evidence after a round, in which there may have been no answer."""
         newest = max(newest, self.first - 1)
-        total, wins, losses = weight_after(newest, self.rounds), 0.0, 0.0
+        total = weight_after(newest, self.rounds)
+        for _, evidence in self._stretches(newest):
+            total += evidence
+        return total
+
+    def worst(self, newest: int) -> int | None:
+        """The first round of the stretch with most evidence; None where there is no answer that counts."""
+        stretches = [(evidence, round) for round, evidence in self._stretches(newest) if round in self.answers]
+        return max(stretches)[1] if stretches else None
+
+    def _stretches(self, newest: int) -> Iterator[tuple[int, float]]:
+        """The evidence of each stretch up to a round with the round that it begins in, the shortest first."""
+        wins = losses = 0.0
         for round in range(newest, self.first - 1, -1):
             granted = self.answers.get(round, NOTHING)
             wins, losses = wins + granted.wins, losses + granted.losses
-            total += start_weight(round, self.rounds) * math.exp(min(MOST_EVIDENCE, log_evidence(wins, losses)))
-        return total
+            yield round, start_weight(round, self.rounds) * math.exp(min(MOST_EVIDENCE, log_evidence(wins, losses)))
 
     def spend(self, newest: int | None = None) -> None:
         """After an alarm that was acted on: the answers so far have had their say.

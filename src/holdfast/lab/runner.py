@@ -163,8 +163,8 @@ def summary(outcome: TrialOutcome) -> str:
         words += f" (best {t.peak:+.2f})"
     if t.proxy:
         words += f", proxy {t.proxy[0]:+.2f} -> {t.proxy[-1]:+.2f}, KL {t.kl[-1]:.1f}"
-    if t.first_hacking is not None:
-        words += f", hacking called in round {t.first_hacking}"
+    if t.first_alarm is not None:
+        words += f", {t.verdicts[t.first_alarm]} called in round {t.first_alarm}"
     if t.rollbacks:
         words += f", {len(t.rollbacks)} rollback{'s' if len(t.rollbacks) > 1 else ''}"
     return words + (", stopped" if t.stopped else "")

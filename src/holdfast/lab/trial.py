@@ -19,6 +19,7 @@ from holdfast.checkpoint.lock import RunLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config, load_config
 from holdfast.errors import HoldfastError
+from holdfast.events.levels import ALARMS
 from holdfast.lab.beginning import copy_beginning, is_shared, shared_beginning
 from holdfast.lab.mislabels import HONEST, mislabelled
 from holdfast.lab.observer import PAIRS_FILE, Gold, GoldObserver, PairObserver, answers_by_round, gold_of
@@ -121,9 +122,9 @@ class Trial:
         return max([*self.heldout, *self.taken_back, self.delivered])
 
     @property
-    def first_hacking(self) -> int | None:
-        """The round of the first verdict of hacking."""
-        return min((round for round, level in self.verdicts.items() if level == "hacking"), default=None)
+    def first_alarm(self) -> int | None:
+        """The round of the first verdict that is an alarm: hacking, or worse."""
+        return min((round for round, level in self.verdicts.items() if level in ALARMS), default=None)
 
 
 def run_trial(job: Job) -> Trial:

@@ -83,6 +83,10 @@ class Choice(StrEnum):
         return {Choice.A: Choice.B, Choice.B: Choice.A, Choice.TIE: Choice.TIE}[self]
 
 
+# What a choice is worth to the first side.
+WORTH = {Choice.A: 1.0, Choice.TIE: 0.5, Choice.B: 0.0}
+
+
 @dataclass(frozen=True, slots=True)
 class Label:
     """One person's (or judge's, or simulated labeller's) answer to one comparison. Only ever added."""
@@ -107,9 +111,8 @@ class LabelledComparison:
     @property
     def share_a(self) -> float:
         """The share of labellers, by weight, who prefer a; a tie counts as half."""
-        worth = {Choice.A: 1.0, Choice.TIE: 0.5, Choice.B: 0.0}
         total = sum(label.weight for label in self.labels)
-        return sum(label.weight * worth[label.choice] for label in self.labels) / total
+        return sum(label.weight * WORTH[label.choice] for label in self.labels) / total
 
     @property
     def weight(self) -> float:

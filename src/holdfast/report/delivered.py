@@ -67,9 +67,10 @@ class Figure:
 class Delivered:
     """The policy that a run delivers, or would if it ended now, and what is known of it.
 
-    `preferred_to_reference` and `preferred_to_last_good` are of an audit of this very policy, as is `verdict`, in
-        `audited_in`; nothing stands there where it was never audited, or where nobody has answered the `unanswered`
-    comparisons of its audit. `reward_version` scored its proxy, and `reference_version` the reference's.
+    `preferred_to_reference` and `preferred_to_last_good` are of an audit of this very policy, in `audited_in`; nothing
+    stands there where it was never audited, or where nobody has answered the `unanswered` comparisons of its audit.
+    `verdict` is the last one on this policy, in `judged_in`. `reward_version` scored its proxy, and
+    `reference_version` the reference's.
     """
 
     policy: str
@@ -82,6 +83,7 @@ class Delivered:
     preferred_to_reference: Rate | None
     preferred_to_last_good: Rate | None
     verdict: str
+    judged_in: int | None
     audited_in: int | None
     unanswered: int
     rollbacks: int
@@ -125,6 +127,7 @@ class Delivered:
             "reward_version": self.reward_version,
             "reference_version": self.reference_version,
             "verdict": self.verdict or None,
+            "judged_in": self.judged_in,
             "audited_in": self.audited_in,
             "unanswered": self.unanswered,
             "rollbacks": self.rollbacks,
@@ -141,7 +144,7 @@ def delivered(run: RunData) -> Delivered:
     step = gone.newest_kept(learnt, newest)
     audits = _audits_of(run, learnt, step)
     audit = next((event for event in reversed(audits) if event.fields["labels"]), None)
-    at = (audit.step, audit.round) if audit else None
+    at = (audits[-1].step, audits[-1].round) if audits else None
     verdict = next((event for event in run.happened("verdict") if (event.step, event.round) == at), None)
     mean = _mean_at(run, step)
     return Delivered(
@@ -155,6 +158,7 @@ def delivered(run: RunData) -> Delivered:
         preferred_to_reference=_rate(audit, "reference"),
         preferred_to_last_good=_rate(audit, "anchor"),
         verdict=str(verdict.fields["level"]) if verdict else "",
+        judged_in=verdict.round if verdict else None,
         audited_in=audit.round if audit else None,
         unanswered=0 if audit else sum(event.fields["asked"] for event in audits),
         rollbacks=len(run.happened("rollback")),

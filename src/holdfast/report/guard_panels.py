@@ -159,7 +159,7 @@ def _evidence(run: RunData) -> ChartSpec:
     return ChartSpec(
         title="Evidence that it is liked less",
         subtitle="The test over all audits: on average at most 1 while nothing is wrong. At the bar the verdict is "
-        "hacking; a rollback spends it.",
+        "hacking or worse; a rollback spends it.",
         unit="times likelier than chance",
         series=(Series("evidence", [x for x, _ in rows], [y for _, y in rows], VERMILION, dots=few),),
         limit=Series("alarm", [rows[0][0]], [round(bars[-1], 2)]) if rows and bars else None,

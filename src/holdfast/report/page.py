@@ -17,12 +17,13 @@ from holdfast.charts.layers import MOST_ROUNDS
 from holdfast.charts.spec import ChartSpec
 from holdfast.charts.style import CHART_STYLE
 from holdfast.checkpoint.files import write_atomic
+from holdfast.events.levels import LEVELS
 from holdfast.report import rounds, samples, words
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
 from holdfast.statistics import Share
-from holdfast.text import as_number, clip, counted, percent, visible
+from holdfast.text import as_number, clip, counted, percent, sentence, visible
 
 CONFIG_LIMIT = 100_000
 MOST_MAIN_EVENTS = 60
@@ -58,8 +59,7 @@ GUARD_WORDS = (
     ("Last good policy", "",
      "The newest one that was liked at least as well as the one before it; rollbacks go there."),
     ("Gate", "", "The test on labels not learnt from that a refreshed ensemble has to pass before it is used."),
-    ("Verdict", "",
-     "Healthy; watch: signals or claims are off and the answers have not cleared them; hacking: it is liked less."),
+    ("Verdict", "", sentence("; ".join(f"{level}: {kind.meaning}" for level, kind in reversed(LEVELS.items())))),
     ("Rollback", "", "Policy, critic, optimiser, KL control and ensemble go back together. Labels are kept."),
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from holdfast.charts.layers import px
+from holdfast.events.levels import ALARMS
 from holdfast.events.sentences import (
     Rate,
     advised,
@@ -17,7 +18,6 @@ from holdfast.events.sentences import (
     missing,
     rate_of,
     refused,
-    too_few,
 )
 from holdfast.report.data import EventRow, RunData
 from holdfast.report.undone import Undone, undone
@@ -59,8 +59,6 @@ def ending(run: RunData, status: str) -> Ending | None:
     level = verdict.fields["level"]
     back = [event for event in run.happened("rollback") if event.round == verdict.round]
     clauses = [_standing(level, verdict, status, back), _rollback_words(run)]
-    if doubt := _too_few(run, verdict):
-        clauses.insert(1, doubt)
     if "advice" in last and not run.happened("rollback"):
         clauses.append("the guard only advises")
     # Where it was asked again at the end, all the answers together are what decided.
@@ -71,7 +69,7 @@ def ending(run: RunData, status: str) -> Ending | None:
 
 def _standing(level: str, verdict: EventRow, status: str, back: Sequence[EventRow]) -> str:
     word = level.capitalize()
-    if back and level != "hacking" and "by" not in back[-1].fields:
+    if back and level not in ALARMS and "by" not in back[-1].fields:
         # Nobody asked for it and nothing was wrong: the choice that is made at the end of a run.
         return f"{word} at the end, which is {goal(back[-1].fields['to'])}, since that was liked better"
     if back:
@@ -105,12 +103,12 @@ def _rollback_words(run: RunData) -> str:
 class Summary:
     """What a guarded run came to, in figures. The verdict is on the last round, which may have been undone since.
 
-    `too_few` says that hardly anybody has answered there, so that a healthy verdict is by the signals.
+    `advice` is what its sentence says of settings that are far out.
     """
 
     verdict: str
-    too_few: str
     sentence: str
+    advice: tuple[str, ...]
     round: int
     undone: bool
     rollbacks: int
@@ -136,8 +134,8 @@ def summary(run: RunData) -> Summary | None:
     bought = _total(first, "labels") + _total(collected, "labels") + repeats
     return Summary(
         verdict=last.fields["level"] if last else "",
-        too_few=_too_few(run, last) if last else "",
         sentence=one_line(last.fields["sentence"]) if last else "",
+        advice=tuple(map(one_line, last.fields["evidence"].get("advice", ()))) if last else (),
         round=last.round if last else 0,
         undone=last is not None and _taken_back(run, last),
         rollbacks=len(run.happened("rollback")),
@@ -147,11 +145,6 @@ def summary(run: RunData) -> Summary | None:
         labels=audited + bought + sum(_adversarial(event) for event in run.happened("action")),
         unanswered=sum(e.fields["comparisons"] - e.fields["answered"] for e in run.happened("labels_missing")),
     )
-
-
-def _too_few(run: RunData, verdict: EventRow) -> str:
-    audits = [event for event in run.happened("audit") if event.round == verdict.round]
-    return too_few(verdict.fields["level"], audits[-1].fields if audits else None)
 
 
 def _taken_back(run: RunData, verdict: EventRow) -> bool:
@@ -198,7 +191,7 @@ class RoundRow:
 
     @property
     def eventful(self) -> bool:
-        return self.undone or self.level in ("watch", "hacking") or any(deed.weight == "alarm" for deed in self.deeds)
+        return self.undone or self.level not in ("", "healthy") or any(deed.weight == "alarm" for deed in self.deeds)
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ def _guard_tiles(guard: Summary | None, policy: Delivered) -> list[Tile | None]:
         return []
     left = guard.audit_labels_left
     return [
-        Tile("Verdict", guard.verdict or "none", "; ".join(filter(None, (guard.too_few, _rollbacks(guard))))),
+        Tile("Verdict", guard.verdict or "none", _rollbacks(guard)),
         _delivered_tile(policy) if guard.rollbacks else None,
         _rate_tile("Preferred to the reference", policy.preferred_to_reference),
         _rate_tile("Preferred to the last good", policy.preferred_to_last_good),
@@ -209,12 +209,7 @@ def _delivered_tile(policy: Delivered) -> Tile:
 
 def verdict(guard: Summary) -> str:
     """The verdict on the last round, and what became of it."""
-    return f"{verdict_words(guard)}{' ' if guard.undone else '; '}{_rollbacks(guard)}"
-
-
-def verdict_words(guard: Summary) -> str:
-    """The verdict, and by what it is where hardly anybody has answered."""
-    return " ".join(filter(None, (guard.verdict or "none", guard.too_few)))
+    return f"{guard.verdict or 'none'}{' ' if guard.undone else '; '}{_rollbacks(guard)}"
 
 
 def _rollbacks(guard: Summary) -> str:
@@ -366,7 +361,7 @@ def guard_lines(guard: Summary | None, policy: Delivered) -> list[tuple[str, str
     """The guard's part of the result, a line each."""
     if guard is None:
         return []
-    lines = [("verdict", verdict(guard))]
+    lines = [("verdict", verdict(guard)), *(("advice", words) for words in guard.advice)]
     for label, rate in (
         ("preferred to reference", policy.preferred_to_reference),
         ("preferred to last good", policy.preferred_to_last_good),

@@ -43,6 +43,7 @@ from holdfast.reward.degraded import (
     too_few,
     warn,
 )
+from holdfast.statistics import Share
 from holdfast.text import counted
 
 Tokens = Sequence[Sequence[int]]
@@ -82,6 +83,7 @@ class Ensemble:
     bonus: Bonus | None = None
     bonus_scale: float = 0.0
     degraded: dict[int, str] = field(default_factory=dict)
+    fit: Share | None = None  # how right its members were about the pairs that the version was trained on
     tell: Callable[[MemberLeftOut], None] = warn
     patience_seconds: float = 1800.0
 
@@ -303,6 +305,7 @@ class VersionStore:
             "means": list(ensemble.means),
             "sds": list(ensemble.sds),
             "degraded": {str(k): why for k, why in ensemble.degraded.items()},
+            "fit": None if ensemble.fit is None else asdict(ensemble.fit),
         }
         trunk = json.loads(ensemble.members[0].trunk.config.to_json_string(use_diff=False))
         self._store.save(version_name(ensemble.version), Snapshot(tensors, {"ensemble": document, "trunk": trunk}))
@@ -407,6 +410,8 @@ class VersionStore:
         ensemble.round = int(document["round"])
         ensemble.means, ensemble.sds = tuple(document["means"]), tuple(document["sds"])
         ensemble.degraded = {int(k): str(why) for k, why in document["degraded"].items()}
+        fit = document.get("fit")  # versions of before it was written down have none
+        ensemble.fit = Share(**fit) if fit else None
 
     def document(self, number: int) -> dict[str, Any]:
         """What is written down about a version; its weights are not read."""

@@ -16,7 +16,7 @@ import torch
 from holdfast.config.schema import GateConfig, RefreshConfig, RewardConfig
 from holdfast.control.ledger import KLLedger
 from holdfast.models.codec import Codec
-from holdfast.preferences.comparison import Comparison
+from holdfast.preferences.comparison import WORTH, Comparison
 from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Streams, generator
@@ -250,6 +250,26 @@ class Refresher:
         before, lately = (self._answered_again(ids) for ids in self.answered.repeats(up_to_round, self.last_round))
         return Repeats(sum(lately), len(lately), sum(before), len(before))
 
+    def same_again(self, up_to_round: int) -> dict[str, tuple[float, int]]:
+        """Of each labeller, how many comparisons it was asked a second time, and how many it answered as before."""
+        self.answered.update()
+        ids = [key for each in self.answered.repeats(up_to_round, self.last_round) for key in each]
+        again = self.store.labelled_among(ids, self.answered.watermark)
+        originals = [key for item in again if (key := item.comparison.repeats)]
+        first = {
+            (label.comparison_id, label.labeller): WORTH[label.choice]
+            for item in self.store.labelled_among(originals, self.answered.watermark)
+            for label in item.labels
+        }
+        counts: dict[str, tuple[float, int]] = {}
+        for item in again:
+            for label in item.labels:
+                was = first.get((item.comparison.repeats or "", label.labeller), 0.5)
+                if was != 0.5:
+                    same, asked = counts.get(label.labeller, (0.0, 0))
+                    counts[label.labeller] = same + as_before(was, WORTH[label.choice]), asked + 1
+        return counts
+
     def _answered_again(self, ids: Sequence[str]) -> list[float]:
         again = {item.comparison.id: item for item in self.store.labelled_among(ids, self.answered.watermark)}
         repeats = [again[key] for key in ids if key in again]
@@ -306,6 +326,7 @@ class Refresher:
         fit = fit_ensemble(self.ensemble, material.pairs, settings, self.reward, rng, progress)
         self.ensemble.version, self.ensemble.round = number, round
         self.ensemble.labels, self.ensemble.watermark = material.labels, material.watermark
+        self.ensemble.fit = Share(fit.accuracy, len(material.pairs))
         self.ensemble.standardise(self.reference_prompts, self.reference_responses)
         return fit
 

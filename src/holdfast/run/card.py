@@ -29,7 +29,7 @@ from holdfast.report.data import RunData, read_run
 from holdfast.report.delivered import GOLD, KL_FIGURE, PROXY_FIGURE, Delivered, delivered
 from holdfast.report.rounds import summary
 from holdfast.report.undone import undone_by
-from holdfast.report.words import accuracy, verdict, verdict_words
+from holdfast.report.words import accuracy, verdict
 from holdfast.run.directory import RunDirectory
 from holdfast.statistics import wilson
 from holdfast.text import counted, one_line, sentence, visible
@@ -322,8 +322,8 @@ def _verdict(data: RunData, policy: Delivered) -> str:
     guard = summary(data)
     if guard is None:
         return "No guard watched over the run."
-    on_it = verdict_words(guard) if guard.round == policy.audited_in else policy.verdict
-    own = f"The guard's verdict on this policy, in round {policy.audited_in}: {on_it}. " if policy.verdict else ""
+    on_it = f"The guard's verdict on this policy, in round {policy.judged_in}: {policy.verdict}. "
+    own = on_it if policy.verdict else ""
     return f"{own}The guard's last word up to this checkpoint: {verdict(guard)}."
 
 

@@ -12,10 +12,12 @@ import torch
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.errors import HoldfastError
-from holdfast.guard.host import Change, Good, view_of
+from holdfast.guard.course import Terms
+from holdfast.guard.host import Change, Good, floored, view_of
 from holdfast.guard.ladder import MORE_LABELS
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
+from holdfast.guard.trust import AskedAgain
 from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import put_state, whole_state
@@ -23,6 +25,7 @@ from holdfast.preferences.collector import Collector, Sample
 from holdfast.run.learner import Learner
 from holdfast.run.rollback import RunState, good_at
 from holdfast.run.showcase import Showcase
+from holdfast.statistics import Share
 from holdfast.text import counted
 
 # Labelled comparisons whose answers tell the signals which words have been judged, and answers whose features do:
@@ -69,6 +72,21 @@ class LoopHost:
         return self.learner.journal.position.of_plan >= self.learner.config.run.rounds
 
     @property
+    def terms(self) -> Terms:
+        config = self.learner.config
+        rate = "dpo.lr" if config.run.optimiser == "dpo" else "ppo.lr"
+        # Who takes nothing off answers that do not end has no use for an end.
+        return Terms(rate, "rollout.max_new_tokens", ends=config.reward.unfinished_penalty > 0)
+
+    @property
+    def fit(self) -> Share | None:
+        return self.learner.reward.ensemble.fit
+
+    def again(self) -> dict[str, AskedAgain]:
+        same = self.learner.refresher.same_again(self.round)
+        return {labeller: AskedAgain(*counts) for labeller, counts in same.items()}
+
+    @property
     def policy(self) -> Policy:
         return self.learner.policy
 
@@ -92,7 +110,8 @@ class LoopHost:
     def keep_good(self) -> Good:
         """The checkpoint itself is written by the commit that ends the round."""
         self.make_anchor()
-        return Good(f"round-{self.round:04d}", self.round, self.learner.journal.position.step)
+        at = self.learner.journal.position
+        return Good(f"round-{self.round:04d}", self.round, at.step, self.learner.ledger.reference)
 
     def make_anchor(self) -> None:
         """The present policy is the anchor from now on."""
@@ -108,9 +127,9 @@ class LoopHost:
             "ensemble_version": self.learner.reward.ensemble.version,
         }
 
-    def tighten(self, beta_factor: float, target_factor: float) -> Change:
-        before = self._held()
-        self.learner.controller.tighten(beta_factor, target_factor)
+    def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change:
+        before, controller = self._held(), self.learner.controller
+        controller.tighten(beta_factor, floored(controller.target, target_factor, floor))
         return Change("the policy is held closer to the reference", before, self._held())
 
     def _held(self) -> dict[str, Any]:

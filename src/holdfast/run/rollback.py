@@ -69,4 +69,6 @@ class RunState:
 def good_at(name: str, snapshot: Snapshot) -> Good:
     """A checkpoint as the last good one. Between two rounds it is of the earlier."""
     at = state_of(snapshot, "position")
-    return Good(name, at["round"] if at["step_in_round"] else at["round"] - 1, at["step"])
+    ledger = KLLedger()
+    ledger.restore(state_of(snapshot, "ledger"))
+    return Good(name, at["round"] if at["step_in_round"] else at["round"] - 1, at["step"], ledger.reference)

@@ -18,17 +18,21 @@ import torch
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.control.kl import KLController
+from holdfast.control.schedule import SLOWER
 from holdfast.events import event_line
-from holdfast.guard.host import Change, Good, view_of
+from holdfast.guard.course import Terms
+from holdfast.guard.host import Change, Good, floored, view_of
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Outcome, Review, win_rate
+from holdfast.guard.trust import AskedAgain
 from holdfast.guard.view import StepView
 from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
 from holdfast.interop.trl.refresher import EnsembleTeacher
-from holdfast.interop.trl.snapshot import capture, put_back
+from holdfast.interop.trl.snapshot import capture, inner, put_back
 from holdfast.preferences.collector import Sample
 from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
+from holdfast.statistics import Share
 from holdfast.text import counted
 from holdfast.track.tracker import Tracker
 
@@ -61,12 +65,25 @@ class TrainerHost:
     round: int = 1
     audited: int = 0
     last: bool = False  # whether the review under way is the run's last
+    kl: float = 0.0  # of the newest step to the reference, in nats per answer
 
     refreshes_at_once = True
 
     @property
     def step(self) -> int:
         return int(self.trainer.state.global_step)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms("learning_rate", "max_completion_length")
+
+    @property
+    def fit(self) -> Share | None:
+        return self.answers.reward.ensemble.fit
+
+    def again(self) -> dict[str, AskedAgain]:
+        """Nobody is asked a second time here."""
+        return {}
 
     @property
     def sample(self) -> Sample[Player]:
@@ -98,6 +115,7 @@ class TrainerHost:
         readings = self.review.guard.see(view_of(rollout, batch.scored, reference_BT, learned, logprobs_BT))
         kl_answer = kl * float(tokens_B.mean())
         if math.isfinite(kl_answer):
+            self.kl = kl_answer
             self.controller.update(kl_answer, len(tokens_B), self.answers.reward.ensemble.labels)
             self.trainer.beta = self.controller.beta
         self.tracker.metrics(self.step, self.round, {**readings, "control/beta": self.trainer.beta})
@@ -114,7 +132,7 @@ class TrainerHost:
         self.refresher.learn_known(self.review.guard)
 
     def keep_good(self) -> Good:
-        good = Good(self.free_name(f"round-{self.round:04d}"), self.round, self.step)
+        good = Good(self.free_name(f"round-{self.round:04d}"), self.round, self.step, self.kl)
         self._keep(good.name)
         self.anchor.load_state_dict(self.policy.state_dict())
         return good
@@ -131,16 +149,29 @@ class TrainerHost:
         put_back(self.trainer, self.controller, snapshot, self.refresher.version)
         return {"step_from": self.step}
 
-    def tighten(self, beta_factor: float, target_factor: float) -> Change:
+    def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change:
         """Raise beta on the live trainer, and lower the KL that is aimed at where there is a target."""
         before = {"beta": self.trainer.beta, "kl_target": self.controller.target}
-        self.controller.tighten(beta_factor, target_factor)
+        self.controller.tighten(beta_factor, floored(self.controller.target, target_factor, floor))
         self.trainer.beta = self.controller.beta
         after = {"beta": self.trainer.beta, "kl_target": self.controller.target}
         return Change("the policy is held closer to the reference", before, after)
 
-    def slow_down(self, times: int) -> None:
-        """The learning rate is the trainer's own affair."""
+    def slow_down(self, times: int) -> Change:
+        """Lower the learning rate of the live trainer, and that of its scheduler, which sets it anew in every step."""
+        optimiser, scheduler = self.trainer.optimizer, inner(self.trainer.lr_scheduler, "scheduler")
+        before, factor = {"lr": self._rates()}, SLOWER**times
+        for group in optimiser.param_groups:
+            group["lr"] *= factor
+            if "initial_lr" in group:
+                group["initial_lr"] *= factor
+        if hasattr(scheduler, "base_lrs"):
+            scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
+        return Change("the learning rate is lowered", before, {"lr": self._rates()})
+
+    def _rates(self) -> float:
+        """The highest learning rate of the live trainer."""
+        return max(float(group["lr"]) for group in self.trainer.optimizer.param_groups)
 
     def label_more(self) -> None:
         """A trainer of somebody else's collects no comparisons to label more of."""
@@ -211,6 +242,7 @@ class TrainerHost:
             "rounds": self.rounds,
             "round": self.round,
             "audited": self.audited,
+            "kl": self.kl,
             "tracker": self.tracker.state(),
         }
 
@@ -222,7 +254,7 @@ class TrainerHost:
         self.trainer.beta = self.controller.beta
         self.refresher.restore(state["refresher"])
         self.learn_known()
-        self.round, self.audited = int(state["round"]), int(state["audited"])
+        self.round, self.audited, self.kl = int(state["round"]), int(state["audited"]), float(state["kl"])
         self.tracker.restore(state["tracker"])
         if self.review.stopped:
             self.review.grant()

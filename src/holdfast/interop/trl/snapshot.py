@@ -49,13 +49,13 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 def capture(trainer: Any, controller: KLController, version: int) -> Snapshot:
     """The trainer at this moment, copied; `version` is the ensemble's."""
-    tensors, document = optimiser_snapshot(_inner(trainer.optimizer, "optimizer"))
+    tensors, document = optimiser_snapshot(inner(trainer.optimizer, "optimizer"))
     scaler = getattr(trainer.accelerator, "scaler", None)
     return Snapshot(
         {"policy": copied(trained_weights(bare_model(trainer))), "optimiser": tensors, "rng": _rng_state()},
         {
             "optimiser": document,
-            "scheduler": _inner(trainer.lr_scheduler, "scheduler").state_dict(),
+            "scheduler": inner(trainer.lr_scheduler, "scheduler").state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
             "controller": controller.state(),
             "ensemble": {"version": version},
@@ -67,8 +67,8 @@ def put_back(trainer: Any, controller: KLController, snapshot: Snapshot, version
     """Make the trainer what it was, and read it back: every bit has to be the same."""
     documents: Any = snapshot.documents
     put_weights(bare_model(trainer), snapshot.tensors["policy"])
-    restore_optimiser(_inner(trainer.optimizer, "optimizer"), snapshot.tensors["optimiser"], documents["optimiser"])
-    _inner(trainer.lr_scheduler, "scheduler").load_state_dict(dict(documents["scheduler"]))
+    restore_optimiser(inner(trainer.optimizer, "optimizer"), snapshot.tensors["optimiser"], documents["optimiser"])
+    inner(trainer.lr_scheduler, "scheduler").load_state_dict(dict(documents["scheduler"]))
     if documents["scaler"] is not None:
         trainer.accelerator.scaler.load_state_dict(documents["scaler"])
     controller.restore(documents["controller"])
@@ -104,7 +104,7 @@ def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
 
 
-def _inner(wrapped: Any, name: str) -> Any:
+def inner(wrapped: Any, name: str) -> Any:
     """What accelerate has wrapped."""
     return getattr(wrapped, name, wrapped)
 

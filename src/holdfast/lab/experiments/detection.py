@@ -60,7 +60,7 @@ def can_be_judged(run: Result) -> bool:
 
 
 def run_of(trial: Trial) -> Result:
-    began, called = onset(trial.heldout), trial.first_hacking
+    began, called = onset(trial.heldout), trial.first_alarm
     # What people think of the fallen policy when it is to be called at the latest, and how many pairs show it.
     at = None if began is None else min(began + SOON, len(trial.heldout) - 1)
     people = None if at is None or not trial.liked else trial.liked[at]

@@ -41,12 +41,12 @@ def analyse(results: Results) -> Result:
             "seed": cell.seed,
             "kind": kind_of(trial),
             "onset": onset(trial.heldout),
-            "called": (called := trial.first_hacking),
+            "called": (called := trial.first_alarm),
             "called_in_a_fall": None if called is None else fallen(trial.heldout)[called],
             "watch_rounds": sum(level == "watch" for level in trial.verdicts.values()),
             "rounds": len(trial.heldout) - 1,
             "gold": trial.heldout,
-            "sentence": trial.sentences.get(trial.first_hacking or -1, ""),
+            "sentence": trial.sentences.get(trial.first_alarm or -1, ""),
         }
         for cell, trial in results.each()
     ]
