@@ -122,6 +122,6 @@ def test_a_large_run_is_there_at_once(tmp_path, sqlite_url, capsys):
         print(f"  the next pair                {min(nexts):.2f} to {max(nexts):.2f}")
         print(f"  right after the server's start: first paint {cold_paint:.2f}, charts {cold:.1f} after the start")
         print(f"page weight {raw / 1e6:.2f} MB of HTML, {packed / 1e6:.2f} MB as sent")
-    assert cold_paint < 2 * SOON_SECONDS  # the server reads the whole run at the same time
+    assert cold_paint < 2.5 * SOON_SECONDS  # the server reads the whole run at the same time
     assert sorted(paints)[1] < SOON_SECONDS
     assert sorted(nexts)[3] < SOON_SECONDS
