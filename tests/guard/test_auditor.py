@@ -12,6 +12,7 @@ import torch
 from holdfast.config.schema import AuditConfig
 from holdfast.errors import HoldfastError
 from holdfast.guard.auditor import Opponent, Pairs, PosedPair, RoundAuditor, damped, surest
+from holdfast.guard.claimant import Told
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
 from holdfast.rollout.sampler import Rollout
@@ -33,7 +34,7 @@ def test_an_unreliable_labeller_cannot_convict_a_run_whose_claims_hold(weight: f
         share = float((n < 7) != bool(n % 2))
         asked = SimpleNamespace(id=str(n), a=SimpleNamespace(text="one"), b=SimpleNamespace(text="other"))
         item = cast(Any, SimpleNamespace(comparison=asked, share_a=share, weight=weight, labels=()))
-        pairs.append(PosedPair(bool(n % 2), "anchor", 0.7).answered(item))
+        pairs.append(PosedPair(bool(n % 2), "anchor", Told(0.7)).answered(item))
     assert sum(pair.policy_won for pair in pairs) == pytest.approx(sum(pair.claim for pair in pairs))
 
 
@@ -64,9 +65,17 @@ def rollout(answers: int) -> Rollout:
 def test_pairs_that_the_ensemble_is_surest_of() -> None:
     some = rollout(4)
     pairs = Pairs([10, 11, 12, 13], [(some, n) for n in range(4)], [(some, n) for n in range(4)])
-    found, claims = surest(pairs, [0.6, 0.9, 0.2, 0.7], 2)
-    assert (found.rows, claims) == ([11, 13], [0.9, 0.7])
-    assert surest(pairs, [0.6, 0.9, 0.2, 0.7], 4) == (pairs, [0.6, 0.9, 0.2, 0.7]), "all of them as they came"
+    told = [Told(claim) for claim in (0.6, 0.9, 0.2, 0.7)]
+    found, claims = surest(pairs, told, 2)
+    assert (found.rows, claims) == ([11, 13], [told[1], told[3]])
+    assert surest(pairs, told, 4) == (pairs, told), "all of them as they came"
+
+
+def test_a_reward_that_claims_nothing_yet_points_all_the_same() -> None:
+    some = rollout(3)
+    pairs = Pairs([10, 11, 12], [(some, n) for n in range(3)], [(some, n) for n in range(3)])
+    found, _ = surest(pairs, [Told(0.501, 0.1), Told(0.501, 3.0), Told(0.499, -2.0)], 1)
+    assert found.rows == [11], "by how much more reward the policy's answer got"
 
 
 class Dictating(RoundAuditor):

@@ -100,7 +100,15 @@ _KINDS = (
     EventKind(
         "baselines", "the signals have read the reference's answers; mean and standard deviation of each",
         {"signals": dict},
-        lambda fields: "The signals have read the reference's answers.", "minor",
+        say.baselines, "minor",
+        optional={"left_out": dict},
+    ),
+    EventKind(
+        "claims_learnt",
+        "audits have told what a difference in a reward that is one number is worth to people, in log-odds; nothing is "
+        "claimed until it is `ready`",
+        {"audits": int, "slope": NUMBER, "sd": NUMBER, "ready": bool},
+        say.claims_learnt, "minor",
     ),
     # Labels
     EventKind(
@@ -178,6 +186,7 @@ _KINDS = (
         "the round's fresh pairs were `asked` and are answered, by people or by whom `answered_by` names; the anchor "
         "is the last good policy, and `labels_left` is null where nobody answers",
         _AUDIT, say.audit, "minor",
+        optional={"claimed_by": str},
     ),
     EventKind(
         "verdict", f"a round is judged: {', '.join(LEVELS)}; `evidence` has the numbers",

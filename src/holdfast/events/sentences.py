@@ -23,6 +23,7 @@ RUNGS = {
     "refresh": "refresh the ensemble",
     "adversarial": "label the hacked answers for the replay",
     "rollback": "roll back to the last good policy",
+    "discount": "count the component that is hacked for less",
     "stop": "stop and ask",
 }
 
@@ -73,8 +74,13 @@ def preferences(audit: Fields) -> str:
     rates = [f"{rate.share.of('pair')} vs {name}" for name, rate in known]
     claims = [percent(rate.claimed) for _, rate in known if rate.claimed is not None]
     return f"{audit['answered_by']}: {', '.join(rates)}" + (
-        f"; ensemble claims {' and '.join(claims)}" if claims else ""
+        f"; {claimant(audit)} claims {' and '.join(claims)}" if claims else ""
     )
+
+
+def claimant(audit: Fields) -> str:
+    """Who claims which answers people prefer, without an article."""
+    return str(audit.get("claimed_by", "the ensemble")).removeprefix("the ")
 
 
 # --- clauses that several say -----------------------------------------------------------------------------------
@@ -259,10 +265,27 @@ def ensemble_right(audit: Fields) -> str:
 
 def audit(fields: Fields) -> str:
     left, right, calibration = fields["labels_left"], ensemble_right(fields), fields["ece"]
-    figures = [f"ensemble {right}"] if right else []
+    figures = [f"{claimant(fields)} {right}"] if right else []
     figures += [] if calibration is None else [f"ECE {format_value(calibration, percent=True)}"]
     figures += [] if left is None else [f"{counted(left, 'label')} left"]
     return f"Audit of {counted(fields['labels'], 'label')}: {'; '.join([preferences(fields), *figures])}."
+
+
+def baselines(fields: Fields) -> str:
+    """That signals have read, and which cannot in this run."""
+    needs: dict[str, list[str]] = {}
+    for name, need in fields.get("left_out", {}).items():
+        needs.setdefault(need, []).append(name.removeprefix("signal/"))
+    left = "; ".join(f"{', '.join(names)} (they need {need})" for need, names in needs.items())
+    return f"The signals have read the reference's answers{f'; left out: {left}' if left else ''}."
+
+
+def claims_learnt(fields: Fields) -> str:
+    """What audits say a difference in reward is worth."""
+    slope, sd = format_value(fields["slope"]), format_value(fields["sd"])
+    worth = f"a difference of 1 in reward is worth {slope} log-odds to people (standard deviation {sd})"
+    yet = "" if fields["ready"] else "; too uncertain to claim anything yet, so the guard goes by whom people prefer"
+    return f"By {counted(fields['audits'], 'audit')}, {worth}{yet}."
 
 
 def rollback(fields: Fields) -> str:

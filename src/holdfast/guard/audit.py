@@ -6,8 +6,8 @@ Shapes: P pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 
 import torch
@@ -30,7 +30,8 @@ class AuditPair:
     """One fresh comparison: whether people preferred the policy's answer (1, 0, or 0.5 for a tie), and the
     ensemble's probability that they do.
 
-    `labels` are the answers as they were given, and `alike` says that both sides read the same."""
+    `labels` are the answers as they were given, and `alike` says that both sides read the same. Of a reward that is one
+    number `margin` is how much more the policy's answer got, and `parts` the same for each component."""
 
     comparison_id: str
     against: Against
@@ -38,11 +39,16 @@ class AuditPair:
     claim: float
     labels: tuple[Label, ...] = ()
     alike: bool = False
+    margin: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Side:
-    """All pairs against one opponent. `gap` is claimed less observed: above 0 the ensemble claims too much."""
+    """All pairs against one opponent. `gap` is claimed less observed: above 0 the ensemble claims too much.
+
+    `higher` is in how many a reward that is one number was higher for the policy; None for an ensemble.
+    """
 
     against: Against
     pairs: int
@@ -50,6 +56,7 @@ class Side:
     rate: Interval
     claimed: float
     gap: Interval
+    higher: int | None = None
 
     @property
     def losses(self) -> float:
@@ -60,7 +67,8 @@ class Side:
 class AuditReport:
     """One round's audit, or that of a whole run. Numbers are None where there is no pair to take them from.
 
-    The accuracy is over the `decided` pairs: ties are left out, and so are pointed pairs.
+    The accuracy is over the `decided` pairs: ties are left out, and so are pointed pairs. Where nothing was `claimed`
+    yet, no claim can be wrong.
     """
 
     pairs: int
@@ -74,11 +82,12 @@ class AuditReport:
     bins: tuple[Bin, ...]
     gap_z: float
     gap_p: float
+    claimed: bool = True
 
     @property
     def miscalibrated(self) -> bool:
         """Whether the claims differ from the answers by more than chance explains."""
-        return self.gap_p < MISCALIBRATION_LEVEL
+        return self.claimed and self.gap_p < MISCALIBRATION_LEVEL
 
     @property
     def overclaims(self) -> bool:
@@ -106,12 +115,13 @@ class AuditReport:
             out[f"{name}_pairs"] = side.pairs if side else 0
             out[f"{name}_wins"] = side.wins if side else 0.0
             out[f"{name}_rate"] = asdict(side.rate) if side else None
-            out[f"claimed_{name}"] = side.claimed if side else None
-            out[f"{name}_gap"] = asdict(side.gap) if side else None
+            told = side if self.claimed else None
+            out[f"claimed_{name}"] = told.claimed if told else None
+            out[f"{name}_gap"] = asdict(told.gap) if told else None
         return out
 
 
-def audit(pairs: Sequence[AuditPair]) -> AuditReport:
+def audit(pairs: Sequence[AuditPair], claimed: bool = True) -> AuditReport:
     """Win rates, claims, their gap, and how right and how calibrated the ensemble is on the policy's own answers.
 
     Pointed pairs were chosen, and are not what the policy says as it comes: nothing but their own side is told of them.
@@ -132,6 +142,7 @@ def audit(pairs: Sequence[AuditPair]) -> AuditReport:
         bins=tuple(reliability(claim_P, outcome_P)) if as_they_come else (),
         gap_z=z,
         gap_p=min(1.0, 2.0 * normal_tail(abs(z))),
+        claimed=claimed,
     )
 
 
@@ -142,7 +153,9 @@ def side_of(pairs: Sequence[AuditPair], against: Against) -> Side | None:
         return None
     wins, claimed = math.fsum(p.policy_won for p in mine), fmean(p.claim for p in mine)
     gap = mean_interval([p.claim - p.policy_won for p in mine]).within(-1.0, 1.0)
-    return Side(against, len(mine), wins, wilson(wins, len(mine)), claimed, gap)
+    margins = [pair.margin for pair in mine if pair.margin is not None]
+    higher = sum(margin > 0 for margin in margins) if margins else None
+    return Side(against, len(mine), wins, wilson(wins, len(mine)), claimed, gap, higher)
 
 
 def accuracy(claims: Sequence[float], outcomes: Sequence[float]) -> float | None:

@@ -17,6 +17,7 @@ from holdfast.config.schema import AuditConfig
 from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair, AuditReport, audit
+from holdfast.guard.claimant import ScalarClaimant, Told
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.collector import Answering, Collector, Sample
 from holdfast.preferences.comparison import Comparison, Label, LabelledComparison, Provenance, Response
@@ -74,23 +75,24 @@ class Pairs:
 
 @dataclass(frozen=True)
 class PosedPair:
-    """What is known of a pair before people answer it; `claim` speaks of the policy's side, exchanged or not."""
+    """What is known of a pair before people answer it; what is `told` speaks of the policy's side, exchanged or not."""
 
     swapped: bool
     against: Against
-    claim: float
+    told: Told
 
     def answered(self, item: LabelledComparison) -> AuditPair:
         won = damped(1.0 - item.share_a if self.swapped else item.share_a, item.weight)
         # The claim is damped as well: an answer that counts as half a tie is not held against it.
-        claim, asked = damped(self.claim, item.weight), item.comparison
-        return AuditPair(asked.id, self.against, won, claim, item.labels, alike=asked.a.text == asked.b.text)
+        claim, asked = damped(self.told.claim, item.weight), item.comparison
+        alike = asked.a.text == asked.b.text
+        return AuditPair(asked.id, self.against, won, claim, item.labels, alike, self.told.margin, self.told.parts)
 
 
-def posed(comparison: Comparison, against: Against, claim: float, rng: torch.Generator) -> tuple[Comparison, PosedPair]:
+def posed(comparison: Comparison, against: Against, told: Told, rng: torch.Generator) -> tuple[Comparison, PosedPair]:
     """The comparison as it is shown, the policy's answer on either side by lot, and what is known of it."""
     swap = bool(torch.randint(2, (), generator=rng))
-    return comparison.swap() if swap else comparison, PosedPair(swap, against, claim)
+    return comparison.swap() if swap else comparison, PosedPair(swap, against, told)
 
 
 # Whoever answers prompts with texts.
@@ -126,7 +128,7 @@ class Auditor:
         for n, (prompt, one, other) in enumerate(zip(prompts, *answers, strict=True)):
             a, b = Response(one, Provenance("ours", 0, n)), Response(other, Provenance("theirs", 0, n))
             comparison = Comparison(f"auditor-{n:05d}", prompt, a, b, round=0, purpose="audit")
-            shown, pair = posed(comparison, "reference", claims[n], rng)
+            shown, pair = posed(comparison, "reference", Told(claims[n]), rng)
             pairs[shown.id] = shown, pair
         labels: dict[str, list[Label]] = {}
         for label in self._labeller.label([shown for shown, _ in pairs.values()]):
@@ -186,9 +188,9 @@ class RoundAuditor:
             orders.append(_Order(opponent, already, min(count, left)))
             left, already = left - orders[-1].count, already + count
         for order, (pairs, claimed) in zip(orders, self._choose(orders, policy, sample, rng), strict=True):
-            for n, claim in enumerate(claimed):
+            for n, told in enumerate(claimed):
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
-                drawn.append(posed(comparison, order.opponent.against, claim, rng))
+                drawn.append(posed(comparison, order.opponent.against, told, rng))
                 turns.append(n)
         if not drawn:
             return []
@@ -214,7 +216,7 @@ class RoundAuditor:
 
     def _choose(
         self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator
-    ) -> list[tuple[Pairs, list[float]]]:
+    ) -> list[tuple[Pairs, list[Told]]]:
         """The pairs to ask about for each order, as they come or pointed, with what the ensemble claims of them."""
         drawn = self._draw(orders, policy, sample, rng)
         claims = iter(self._claims(drawn))
@@ -236,15 +238,22 @@ class RoundAuditor:
                 theirs[n] = answers
         return [Pairs(*each) for each in zip(rows, ours, theirs, strict=True)]
 
-    def _claims(self, asked: Sequence[Pairs]) -> list[float]:
-        """The ensemble's probability that people prefer the policy's answer, for all pairs in one go."""
+    @property
+    def scalar(self) -> ScalarClaimant | None:
+        """Who makes the claims, where the reward is one number and not an ensemble."""
+        claimant = self.collector.ensemble
+        return claimant if isinstance(claimant, ScalarClaimant) else None
+
+    def _claims(self, asked: Sequence[Pairs]) -> list[Told]:
+        """The reward's probability that people prefer the policy's answer, for all pairs in one go."""
         pairs = [
             Pair(ours.prompts[n], ours.responses[n], theirs.responses[m], share_a=0.5, round=0)
             for group in asked
             for (ours, n), (theirs, m) in zip(group.ours, group.theirs, strict=True)
         ]
-        claims: list[float] = self.collector.ensemble.claims(pairs).tolist()
-        return claims
+        if self.scalar is not None:
+            return self.scalar.told(pairs)
+        return [Told(claim) for claim in self.collector.ensemble.claims(pairs).tolist()]
 
     def _comparison(self, round: int, number: int, pairs: Pairs, place: int, opponent: str) -> Comparison:
         responses = [
@@ -268,13 +277,13 @@ def _answered_by(
     return [[(rollout, next(places)) for _ in group] for group in prompts]
 
 
-def surest(pairs: Pairs, claims: Sequence[float], count: int) -> tuple[Pairs, list[float]]:
-    """Of these pairs those in which the ensemble is surest of the policy, with its claims, in the order they came.
+def surest(pairs: Pairs, claims: Sequence[Told], count: int) -> tuple[Pairs, list[Told]]:
+    """Of these pairs those in which the reward is surest of the policy, with its claims, in the order they came.
 
     If the reward means anything the policy wins these more often than others. A planted hack is in just these answers,
     and there people stop following the ensemble first.
     """
-    chosen = sorted(sorted(range(len(claims)), key=lambda place: -claims[place])[:count])
+    chosen = sorted(sorted(range(len(claims)), key=lambda place: -claims[place].sureness)[:count])
     return pairs.among(chosen), [claims[place] for place in chosen]
 
 

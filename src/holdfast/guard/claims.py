@@ -28,12 +28,14 @@ STEPS = (0.2, 0.4, 0.7, 1.2)
 # A claim of certainty would be proved wrong for ever by one unlucky answer.
 SUREST = 0.95
 PATIENCE = 3
+# The version of a reward that claims nothing yet (`guard/scale.py`).
+UNCLAIMED = 0
 
 
 @dataclass(frozen=True)
 class Granted:
     """The answers of a round against one opponent: wins and losses of the policy, the share that was claimed, and the
-    version of the ensemble that claimed it."""
+    version of the ensemble that claimed it, 0 where nothing was claimed."""
 
     wins: float
     losses: float
@@ -59,7 +61,7 @@ def held_against(rounds: Sequence[Sequence[Granted]]) -> int:
 
     `rounds` has the newest first, each with its answers against all opponents.
     """
-    if not rounds or not rounds[0]:
+    if not rounds or not rounds[0] or rounds[0][0].ensemble == UNCLAIMED:
         return 0
     ensemble = rounds[0][0].ensemble
     same = [bool(answers) and all(each.ensemble == ensemble for each in answers) for answers in rounds]

@@ -31,11 +31,16 @@ LONG_STEP = 1.0
 
 @dataclass(frozen=True)
 class Terms:
-    """What a host calls the settings that advice is about; `ends` says whether answers are meant to end."""
+    """What a host calls the settings that advice is about; `ends` says whether answers are meant to end.
+
+    `reward` and `part` are what sentences call the reward and one of its components.
+    """
 
     rate: str = "ppo.lr"
     length: str = "rollout.max_new_tokens"
     ends: bool = True
+    reward: str = "the ensemble"
+    part: str = "component"
 
 
 @dataclass(frozen=True)

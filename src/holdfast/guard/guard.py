@@ -22,9 +22,10 @@ from holdfast.checkpoint.files import JSON
 from holdfast.config.schema import GuardConfig
 from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import AlarmTest, Evidence
+from holdfast.guard.attribution import attribution
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
-from holdfast.guard.claims import Granted
+from holdfast.guard.claims import UNCLAIMED, Granted
 from holdfast.guard.course import Course, Step, Terms, step_from, step_state
 from holdfast.guard.grams import lay_flat
 from holdfast.guard.signal import Signal, read_all
@@ -92,6 +93,14 @@ class Guard:
         usual = {self._signals[name].metric: baseline.of_reference() for name, baseline in self._baselines.items()}
         return {name: {"mean": pair[0], "sd": pair[1]} for name, pair in usual.items() if pair is not None}
 
+    def left_out(self) -> dict[str, str]:
+        """The signals that read nothing in the reference's answers for what they need and is not there, with that."""
+        return {
+            self._signals[name].metric: self._signals[name].needs
+            for name, baseline in self._baselines.items()
+            if self._signals[name].needs and self.begun and not len(baseline)
+        }
+
     def see(self, view: StepView) -> dict[str, float]:
         """Read a step; the readings, by the names of metrics."""
         if not self.begun:
@@ -126,11 +135,12 @@ class Guard:
     ) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.
 
-        `ensemble` is the version that made the claims and `fit` how right it is about the pairs it was trained on;
+        `ensemble` is the version that made the claims, 0 where nothing is claimed yet; `fit` is how right it is about
+        the pairs it was trained on;
         `answered_by` is what the sentence calls those who answered, and `again` how they answered what they were asked
         a second time; `terms` are the names of settings that advice is about, `good_kl` is the last good policy's KL.
         """
-        report, trust = audit(pairs), trust_in(pairs, self._answers, again or {})
+        report, trust = audit(pairs, ensemble != UNCLAIMED), trust_in(pairs, self._answers, again or {})
         for side in (report.reference, report.anchor, report.pointed):
             if side is not None:
                 granted = Granted(side.wins, side.losses, side.claimed, ensemble)
@@ -140,7 +150,8 @@ class Guard:
             # Answers that cannot be trusted are no reason to think the claims wrong.
             self.heard, self.miscalibrated = True, report.miscalibrated and not trust.unreliable
         course = Course(tuple(self._steps), self.begun, good_kl, fit, terms or Terms())
-        return decide(self.suspicion(), report, self.evidence(), labels_left, answered_by, course, trust)
+        evidence, parts = self.evidence(), attribution(pairs)
+        return decide(self.suspicion(), report, evidence, labels_left, answered_by, course, trust, parts)
 
     @property
     def stepped(self) -> bool:

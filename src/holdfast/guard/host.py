@@ -129,6 +129,10 @@ class Host(Protocol[Player]):
         """Refresh the reward on new labels, now or in the next round."""
         ...
 
+    def discount(self, component: str) -> Change | None:
+        """Count a component of the reward for less, the one that is being hacked; an empty name is the whole reward."""
+        ...
+
     def adversarial(self, good: Good) -> Change | None:
         """Hacked answers beside good ones to the same prompts, labelled, for the refreshes to come."""
         ...
@@ -166,6 +170,8 @@ def view_of(
         mask_BT=rollout.mask_BT,
         scores_KB=scored.members_KB,
         features_BD=scored.features_BD,
+        given_B=scored.given_B,
+        components=scored.components,
         learned=learned,
         of_reference=not learned,
     )

@@ -1,7 +1,8 @@
 """The response ladder: what is done about a verdict, gently first, and more each time the same thing comes back.
 
     watch      refresh the ensemble -> label more where members disagree -> tighten
-    hacking    hacked answers, labelled, into the replay; roll back; tighten; refresh -> harder -> stop and ask
+    hacking    hacked answers, labelled, into the replay; roll back; tighten; refresh -> harder -> stop and ask;
+               where people do not grant what one component of the reward gained, that one counts for less
     worse      roll back; a lower learning rate -> lower -> stop and ask
     broken     steps that are not numbers: roll back; a lower learning rate -> lower -> the run ends
 
@@ -24,7 +25,7 @@ from holdfast.config.schema import GuardConfig
 from holdfast.guard.verdict import Verdict
 from holdfast.text import counted
 
-Rung = Literal["tighten", "slow_down", "label_more", "refresh", "adversarial", "rollback", "stop"]
+Rung = Literal["tighten", "slow_down", "label_more", "refresh", "adversarial", "rollback", "discount", "stop"]
 
 # What costs least first: a policy that improves moves the signals too, and holding it back would cost what it gains.
 WATCH_RUNGS: tuple[Rung, ...] = ("refresh", "label_more", "tighten")
@@ -43,6 +44,7 @@ class Action:
     rung: Rung
     reason: str
     times: int = 1
+    component: str = ""
 
 
 @dataclass
@@ -92,6 +94,8 @@ class Ladder:
         if not self._attempt(anchor, held=1):
             return self._stop(reason)
         actions = [Action("adversarial", reason), *self._return(reason), Action("refresh", reason)]
+        if component := verdict.component:
+            actions.append(Action("discount", reason, component=component))
         return [*actions, Action("label_more", reason)] if self.times > 1 else actions
 
     def _worse(self, verdict: Verdict, anchor: str) -> list[Action]:

@@ -23,6 +23,7 @@ from holdfast.events import round_line
 from holdfast.guard.alarm import OPPONENTS, Against
 from holdfast.guard.audit import AuditPair, side_of
 from holdfast.guard.auditor import Opponent, RoundAuditor
+from holdfast.guard.claims import UNCLAIMED
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
 from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder
@@ -107,7 +108,8 @@ class Review(Generic[Player]):
             return
         rng = generator(self.seed, "baseline")
         self.guard.begin([host.baseline(rng) for _ in range(self.config.baseline_batches)])
-        host.event("baselines", signals=self.guard.usual())
+        left_out = {} if self.auditor.scalar is None else self.guard.left_out()
+        host.event("baselines", signals=self.guard.usual(), **({"left_out": left_out} if left_out else {}))
 
     def conduct(self, host: Host[Player]) -> Outcome:
         """Audit, verdict, actions; the policy that people like becomes the one that a rollback goes back to."""
@@ -120,6 +122,7 @@ class Review(Generic[Player]):
             "labels": len(pairs),
             "labels_left": self.auditor.budget_left,
             **self.guard.audited(),
+            **({} if self.auditor.scalar is None else {"claimed_by": host.terms.reward}),
         }
         host.event("audit", **audited)
         host.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
@@ -141,9 +144,23 @@ class Review(Generic[Player]):
         stands = self.stands(verdict, pairs)
         if self.is_good(verdict, pairs):
             self.good = host.keep_good()
+        self.learn_claims(host, verdict, judged)
         self.guard.close_round(verdict)
         rolled_back = self.acts and any(action.rung == "rollback" for action in actions)
         return Outcome(verdict, judged, actions, stands, rolled_back)
+
+    def learn_claims(self, host: Host[Player], verdict: Verdict, pairs: Sequence[AuditPair]) -> None:
+        """Of a reward that is one number: what a difference is worth to people, by the audits that can be trusted.
+
+        Only after the verdict: claims are of audits before the round that they are held against.
+        """
+        claimant = self.auditor.scalar
+        if claimant is None or not verdict.trusted or not pairs:
+            return
+        known = [(pair.margin, pair.policy_won) for pair in pairs if pair.margin is not None and not pair.alike]
+        claimant.scale.add([margin for margin, _ in known], [won for _, won in known])
+        scale, slope = claimant.scale, claimant.scale.slope
+        host.event("claims_learnt", audits=scale.decided, slope=slope.value, sd=slope.sd, ready=scale.ready)
 
     def recover(self, host: Host[Player], reason: str) -> bool:
         """Take a policy back whose steps are not numbers any more, and lower its rate; whether that may be done."""
@@ -183,6 +200,8 @@ class Review(Generic[Player]):
                 return host.refresh(action.reason)
             case "adversarial":
                 return host.adversarial(self.good)
+            case "discount":
+                return host.discount(action.component)
             case _:
                 raise HoldfastError(f"The guard knows no remedy called {action.rung}.")
 
@@ -242,7 +261,8 @@ class Review(Generic[Player]):
             again = self.auditor.buy(host.round, already, wanted, host.policy, host.sample, rng, more)
         everything = [*pairs, *again]
         side = side_of(everything, opponent.against)
-        sentence = preferred_words(side, self.answered_by) if side is not None else ""
+        claimed, reward = self.ensemble != UNCLAIMED, host.terms.reward
+        sentence = preferred_words(side, self.answered_by, reward, claimed) if side is not None else ""
         return LastChoice(back and self.prefers_anchor(everything), everything, len(again), sentence)
 
     @property
@@ -334,6 +354,7 @@ class Review(Generic[Player]):
             "audit_asked": self.audit_asked,
             "audit_labels": self.auditor.spent,
             "stopped": self.stopped,
+            **({} if self.auditor.scalar is None else {"scale": self.auditor.scalar.scale.state()}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -343,6 +364,8 @@ class Review(Generic[Player]):
             self.good = Good(**state["good"])
             self.auditor.spent = state["audit_labels"]
             self.audit_asked, self.stopped = state["audit_asked"], state["stopped"]
+            if self.auditor.scalar is not None:
+                self.auditor.scalar.scale.restore(state["scale"])
         except (KeyError, TypeError, ValueError) as error:
             raise HoldfastError(f"The guard's saved state does not fit ({error!r}); use another checkpoint.") from error
 

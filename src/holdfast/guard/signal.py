@@ -17,7 +17,8 @@ from holdfast.guard.view import Known, StepView
 Direction = Literal["high", "low", "both"]
 # What a signal is about. Signals of one family tell the same story, so a sentence takes one of each.
 Family = Literal[
-    "length", "repetition", "vocabulary", "copying", "sameness", "distance", "disagreement", "certainty", "update"
+    "length", "repetition", "vocabulary", "copying", "sameness", "distance", "disagreement", "certainty", "update",
+    "reward",
 ]  # fmt: skip
 # Families that say what the answers look like: what a person sees first, and what a hack is known by.
 LOOKS: tuple[Family, ...] = ("length", "repetition", "vocabulary", "copying", "sameness")
@@ -64,6 +65,7 @@ class Signal:
     `read` takes it from a batch, and gives None where a batch cannot show it. A signal with `derived_from` is instead
     made by `derive` from the last readings of another one, oldest first. `side` is the suspicious one. `floor` is the
     smallest standard deviation, on the signal's scale, that a baseline may have: changes much smaller do not matter.
+    `needs` says in words what of the reward it reads, where not every reward has it.
     """
 
     family: Family
@@ -77,6 +79,7 @@ class Signal:
     derive: Callable[[Sequence[float]], float | None] | None = None
     scale: Scale = "plain"
     floor: float = 0.0
+    needs: str = ""
 
     def __post_init__(self) -> None:
         derived = bool(self.derived_from) and self.derive is not None

@@ -12,7 +12,7 @@ The first of these that holds, the gravest first:
                  or the ensemble is at chance on its own training pairs, and people do not clearly prefer the policy to
                  the reference (`guard/course.py`)
     watch        signals are suspicious and people have not cleared them; or the ensemble claims more than people grant;
-                 or no answer ends
+                 or people do not grant what a component of the reward gained; or no answer ends
     healthy      none of these
 
 Both alarms are the one of the sequential test, so its guarantee is for the two together: the name decides nothing but
@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass
 from holdfast.checkpoint.files import JSON
 from holdfast.events.levels import ALARMS, Level
 from holdfast.guard.alarm import Evidence, Loss, Shortfall
+from holdfast.guard.attribution import Credited, culprit
 from holdfast.guard.audit import AuditReport, Side
 from holdfast.guard.course import Course
 from holdfast.guard.signal import LOOKS, fine_percent
@@ -55,6 +56,11 @@ class Verdict:
     def signature(self) -> str:
         """What it looks like, so that the same hack is known again."""
         return str(self.evidence.get("signature", ""))
+
+    @property
+    def component(self) -> str:
+        """The component of the reward that is being hacked, where it is one; empty for the whole reward."""
+        return str(self.evidence.get("component", ""))
 
     @property
     def alarm(self) -> bool:
@@ -83,6 +89,17 @@ class Grounds:
     answered_by: str
     course: Course
     trust: Trust
+    parts: tuple[Credited, ...] = ()
+
+    @property
+    def reward(self) -> str:
+        """What sentences call the reward."""
+        return self.course.terms.reward
+
+    @property
+    def culprit(self) -> Credited | None:
+        """The component of the reward whose gain people do not grant, where answers can be trusted."""
+        return None if self.trust.unreliable else culprit(self.parts)
 
     @property
     def unaudited(self) -> bool:
@@ -103,7 +120,8 @@ class Grounds:
 
     @property
     def suspect(self) -> bool:
-        return self.evidence.alarmed or self.overclaims or (self.suspicion.suspicious and not self.cleared)
+        odd = self.suspicion.suspicious or self.culprit is not None
+        return self.evidence.alarmed or self.overclaims or (odd and not self.cleared)
 
     @property
     def unmoved(self) -> bool:
@@ -156,9 +174,13 @@ def decide(
     answered_by: str,
     course: Course | None = None,
     trust: Trust = TRUSTED,
+    parts: tuple[Credited, ...] = (),
 ) -> Verdict:
-    """The verdict on a round; `answered_by` is what those are called who answered its pairs."""
-    found = Grounds(suspicion, report, evidence, labels_left, answered_by, course or Course(), trust)
+    """The verdict on a round; `answered_by` is what those are called who answered its pairs.
+
+    `parts` are the components of a reward that is numbers, with what people grant of what they gained.
+    """
+    found = Grounds(suspicion, report, evidence, labels_left, answered_by, course or Course(), trust, parts)
     return Verdict(
         level=found.level,
         sentence="; ".join(clauses(found)),
@@ -186,6 +208,8 @@ def decide(
             "course": found.course.record(),
             "advice": found.course.advice(),
             "trusted": found.trusted,
+            **({} if not parts else {"components": [each.record() for each in parts]}),
+            **({} if found.culprit is None else {"component": found.culprit.name}),
         },
     )
 
@@ -202,14 +226,16 @@ def clauses(found: Grounds) -> list[str]:
     level, evidence, by = found.level, found.evidence, found.answered_by
     out = [] if level not in ("unaudited", "unreliable", "unmoved") else _what_is_missing(found)
     if level == "hacking" and evidence.by_claims and evidence.shortfall:
-        out.append(granted_words(evidence.shortfall, by))
+        out.append(granted_words(evidence.shortfall, by, found.reward))
     shown = _shown(found)
     if shown is not None:
-        out.append(preferred_words(shown, by))
+        out.append(preferred_words(shown, by, found.reward, found.report.claimed))
     if level == "worse" and found.loss is not None:
-        out.append(_agreement(found.loss))
+        out.append(_agreement(found.loss, found.reward, found.report.claimed))
+    if (to_blame := found.culprit) is not None:
+        out.append(to_blame.words(found.course.terms.part, found.reward))
     if found.overclaims and level not in ALARMS:
-        out.append(f"the ensemble claims more than the answers of {by} grant (p = {found.report.gap_p:.2g})")
+        out.append(f"{found.reward} claims more than the answers of {by} grant (p = {found.report.gap_p:.2g})")
     if found.suspicion.suspicious:
         out += found.suspicion.words()
         if found.cleared and level not in ALARMS:
@@ -239,13 +265,14 @@ def _what_is_missing(found: Grounds) -> list[str]:
     return [f"no audit labels ({why}), so nothing but the signals tells of this policy"]
 
 
-def _agreement(loss: Loss) -> str:
+def _agreement(loss: Loss, reward: str, claimed: bool) -> str:
     """That the reward says the same as people."""
     plain = loss.plain
     if plain.claimed < plain.pairs / 2:
-        claimed, pairs = fine_percent(plain.claimed / plain.pairs), counted(round(plain.pairs), "pair")
-        return f"the ensemble agrees that it has become worse (it claims {claimed} of {pairs} as they come)"
-    return "the ensemble claims no more than was granted, as far as chance allows to tell"
+        share, pairs = fine_percent(plain.claimed / plain.pairs), counted(round(plain.pairs), "pair")
+        how = f" (it claims {share} of {pairs} as they come)" if claimed else ""
+        return f"{reward} agrees that it has become worse{how}"
+    return f"{reward} claims no more than was granted, as far as chance allows to tell"
 
 
 def _shown(found: Grounds) -> Side | None:
@@ -254,18 +281,21 @@ def _shown(found: Grounds) -> Side | None:
     return found.opponent if alarming else found.report.decisive
 
 
-def granted_words(shortfall: Shortfall, answered_by: str) -> str:
+def granted_words(shortfall: Shortfall, answered_by: str, reward: str = "the ensemble") -> str:
     """Such as: since round 2 people preferred the policy in 47% of 720 fresh pairs where the ensemble claimed 58%."""
     granted = Share(shortfall.wins / shortfall.pairs, round(shortfall.pairs)).of("fresh pair")
     claimed = fine_percent(shortfall.claimed / shortfall.pairs)
     return (
         f"since round {shortfall.since} {answered_by} preferred the policy in {granted} "
-        f"where the ensemble claimed {claimed}"
+        f"where {reward} claimed {claimed}"
     )
 
 
-def preferred_words(side: Side, answered_by: str) -> str:
-    """Such as: people preferred the reference in 41 of 56 fresh pairs while the ensemble claimed 78% for the policy."""
+def preferred_words(side: Side, answered_by: str, reward: str = "the ensemble", claimed_anything: bool = True) -> str:
+    """Such as: people preferred the reference in 41 of 56 fresh pairs while the ensemble claimed 78% for the policy.
+
+    Of a reward that claims nothing yet, in how many it was higher for the policy.
+    """
     other, claimed = NAMES[side.against], fine_percent(side.claimed)
     if side.wins < side.losses:
         preferred, count = other, side.losses
@@ -275,5 +305,6 @@ def preferred_words(side: Side, answered_by: str) -> str:
     link = "while" if side.wins < side.losses or side.gap.low > 0 else "and"
     return (
         f"{where}{answered_by} preferred {preferred} in {count:g} of {counted(side.pairs, 'fresh pair')} "
-        f"{link} the ensemble claimed {claimed} for the policy"
+        f"{link} {reward} "
+        + (f"claimed {claimed} for the policy" if claimed_anything else f"was higher for the policy in {side.higher}")
     )

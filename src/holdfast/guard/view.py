@@ -35,6 +35,8 @@ class StepView:
     features_BD: Tensor
     learned: Mapping[str, float] = field(default_factory=dict)
     of_reference: bool = False  # whether the reference itself gave these answers
+    given_B: Tensor | None = None  # of a reward that is one number: what it gave, NaN where it could not score
+    components: Mapping[str, Tensor] = field(default_factory=dict)  # the same for each of its components
 
     @cached_property
     def tokens_and_rows(self) -> tuple[Tensor, Tensor]:
@@ -44,6 +46,20 @@ class StepView:
     @property
     def tokens_N(self) -> Tensor:
         return self.tokens_and_rows[0]
+
+    @property
+    def scored_rewards(self) -> Tensor:
+        """The rewards there are, of a reward that is one number; none of an ensemble."""
+        return torch.zeros(0) if self.given_B is None else self.given_B[~self.given_B.isnan()]
+
+    @property
+    def rewards_by_group(self) -> list[Tensor]:
+        """The same for each prompt's answers, which stand side by side."""
+        if self.given_B is None:
+            return []
+        starts = [n for n in range(len(self.prompts)) if n == 0 or self.prompts[n] != self.prompts[n - 1]]
+        groups = [self.given_B[a:b] for a, b in zip(starts, [*starts[1:], len(self.prompts)], strict=True)]
+        return [group[~group.isnan()] for group in groups]
 
     @cached_property
     def surprisal_B(self) -> Tensor:

@@ -5,7 +5,7 @@ Shapes: K member, B answers, D features of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +19,11 @@ from holdfast.rollout.sampler import Rollout
 
 @dataclass(frozen=True)
 class Scored:
-    """What the ensemble says of a batch: every member's score, the aggregate, and the reward after shaping."""
+    """What the reward says of a batch: every member's score, the aggregate, and the reward after shaping.
+
+    Of a reward that is one number, `given_B` is that number, NaN where an answer could not be scored: such an answer
+    has no part in what is learnt. `components` are its parts, and `unscored` says why some answers have none.
+    """
 
     members_KB: Tensor
     scores_B: Tensor
@@ -28,14 +32,33 @@ class Scored:
     version: int
     labels: int
     degraded: int = 0
+    given_B: Tensor | None = None
+    components: Mapping[str, Tensor] = field(default_factory=dict)
+    unscored: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def scored_B(self) -> Tensor:
+        """Which answers have a score."""
+        return torch.ones(len(self.scores_B), dtype=torch.bool) if self.given_B is None else ~self.given_B.isnan()
 
     def metrics(self) -> dict[str, float]:
+        if self.given_B is not None:
+            return self._given_metrics(self.scores_B[self.scored_B])
         return {
             **({"ensemble/degraded": float(self.degraded)} if self.degraded else {}),
             "objective/scores": float(self.scores_B.mean()),
             "ensemble/spread": float(spread(self.members_KB).mean()),
             "ensemble/version": float(self.version),
             "ensemble/labels": float(self.labels),
+        }
+
+    def _given_metrics(self, scored: Tensor) -> dict[str, float]:
+        """Of a reward that is one number: its mean, that of each component, and the share that was not scored."""
+        parts = {f"reward/component/{name}": values_B[~values_B.isnan()] for name, values_B in self.components.items()}
+        return {
+            "objective/scores": float(scored.mean()),
+            "reward/unscored": len(self.unscored) / len(self.scores_B),
+            **{name: float(values.mean()) for name, values in parts.items() if len(values)},
         }
 
 

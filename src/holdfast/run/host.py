@@ -157,6 +157,10 @@ class LoopHost:
         self.orders.refresh = f"the guard asked for it: {reason}"
         return Change("the ensemble is refreshed in the next round", before, {"refresh": self.orders.refresh})
 
+    def discount(self, component: str) -> Change | None:
+        """An ensemble has no components."""
+        return None
+
     def adversarial(self, good: Good) -> Change:
         store, count = self.collector.store, AuditPlan(self.learner.config.audit).adversarial
         before = {"labels": store.watermark()}

@@ -97,6 +97,8 @@ _METRICS = (
     Metric("ensemble/version", "version of the ensemble that scored the step", "version", "neither"),
     Metric("ensemble/labels", "labels in the store when the version in use was trained, held-out ones included",
            "labels", "up"),
+    Metric("reward/unscored", "share of the step's answers that the reward could not score; they have no part in what "
+           "is learnt", "share", "down"),
     # The answers
     Metric("response/length_mean", "mean over the step's answers of their tokens", "tokens", "neither"),
     Metric("response/length_max", "most tokens in any of the step's answers", "tokens", "neither"),
@@ -110,6 +112,9 @@ _METRICS = (
     Metric("steps/skipped", "steps dropped so far because a value was not finite", "steps", "down"),
 )  # fmt: skip
 
+# A component of a reward that has several, or a criterion of a rubric, by its own name.
+COMPONENTS = "reward/component/"
+
 # The guard's signals, each of which is a file of its own, are written under this name and described in docs/guard.md.
 SIGNALS = "signal/"
 
@@ -122,6 +127,8 @@ def metric(name: str) -> Metric:
         return REGISTRY[name]
     if name.startswith(SIGNALS):
         return Metric(name, "what the guard's signal of that name read in the step", "the signal's own", "neither")
+    if name.startswith(COMPONENTS):
+        return Metric(name, "mean over the step's scored answers of that component of the reward", "reward", "neither")
     near = difflib.get_close_matches(name, REGISTRY, n=1)
     hint = f"did you mean {near[0]}?" if near else "add it to holdfast/track/metrics.py."
     raise HoldfastError(f"There is no metric {name!r} in the registry; {hint}")
@@ -137,7 +144,7 @@ def metrics_markdown() -> str:
         "In the formulas `pi` is the policy that sampled the step's answers, `ref` the reference, and",
         "`rho = pi_new / pi` the ratio during the step's updates. Sums over tokens are over response tokens.",
         "A value that is not finite is written as `null`. The guard's signals are written as `signal/NAME`;",
-        "docs/guard.md says what each of them reads.",
+        "docs/guard.md says what each of them reads. Components of a reward are written as `reward/component/NAME`.",
         "",
         "| name | formula | unit | better |",
         "|---|---|---|---|",

@@ -17,4 +17,5 @@ SIGNAL = Signal(
     words=times("the ensemble's members disagree", "more", "less"),
     read=read,
     scale="log",
+    needs="several members",
 )

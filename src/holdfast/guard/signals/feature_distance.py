@@ -10,4 +10,5 @@ SIGNAL = Signal(
     words=times("to the reward model answers are", "further from labelled ones", "closer to labelled ones"),
     read=lambda view, known: None if known.ellipsoid is None else known.ellipsoid.distance(view.features_BD),
     scale="log",
+    needs="features of a reward model",
 )

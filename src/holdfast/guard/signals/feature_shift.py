@@ -10,4 +10,5 @@ SIGNAL = Signal(
     words=level("the answers' distance from labelled ones, as the reward model sees them, is"),
     read=lambda view, known: None if known.kernel is None else known.kernel.shift(view.features_BD),
     floor=0.005,
+    needs="features of a reward model",
 )

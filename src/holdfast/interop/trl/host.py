@@ -189,6 +189,10 @@ class TrainerHost:
         self.event("refresh", reason=reason, **outcome.refresh_event())
         return Change("the ensemble was refreshed on the audits' labels", before, {"version": self.refresher.version})
 
+    def discount(self, component: str) -> Change | None:
+        """The reward functions are the trainer's own."""
+        return None
+
     def adversarial(self, good: Good) -> Change | None:
         """Hacked answers beside good ones, labelled, where the ensemble learns from labels at all."""
         if not self.refresher.wanted:

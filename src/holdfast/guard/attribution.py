@@ -1,0 +1,76 @@
+"""Which component of a reward gained, and whether people grant it.
+
+Of the policy's answer beside another's to the same prompt each component says how much more the policy got. It is
+*newly credited* in a pair where the policy's answer got more of it. Where people prefer the policy in fewer than half
+of those pairs by more than chance explains, people do not grant the gain: the component is being hacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+from holdfast.checkpoint.files import JSON
+from holdfast.guard.audit import AuditPair
+from holdfast.guard.signal import three_digits
+from holdfast.statistics import wilson
+
+# Of fewer newly credited pairs nobody can say whether people grant them.
+FEWEST_CREDITED = 8
+
+
+@dataclass(frozen=True)
+class Credited:
+    """A component with its mean gain over the other policy, and of the pairs that it newly credits those granted.
+
+    The reward itself, where it has no components, is called by an empty name.
+    """
+
+    name: str
+    gained: float
+    pairs: int
+    granted: float
+
+    @property
+    def rejected(self) -> bool:
+        """Whether people do not grant what it gained."""
+        return self.gained > 0 and self.pairs >= FEWEST_CREDITED and wilson(self.granted, self.pairs).high < 0.5
+
+    def words(self, part: str = "component", reward: str = "the reward") -> str:
+        """Such as: the criterion 'cites a source' gained 0.4 and is granted in 12 of 50."""
+        who = f"the {part} {self.name!r}" if self.name else reward
+        return f"{who} gained {three_digits(self.gained)} and is granted in {self.granted:g} of {self.pairs}"
+
+    def record(self) -> dict[str, JSON]:
+        """As an event holds it."""
+        return {**asdict(self), "rejected": self.rejected}
+
+
+def attribution(pairs: Sequence[AuditPair]) -> tuple[Credited, ...]:
+    """Every component of a reward that is numbers, what people grant least first; nothing for an ensemble.
+
+    Pairs are those with the last good policy, and before any round was good with the reference. Gains are of pairs as
+    they come; what is granted is also told by pointed ones.
+    """
+    against = "anchor" if any(pair.against == "anchor" for pair in pairs) else "reference"
+    told = [
+        pair for pair in pairs if pair.margin is not None and pair.against in (against, "pointed") and not pair.alike
+    ]
+    plain = [pair for pair in told if pair.against == against] or told
+    names = dict.fromkeys(name for pair in told for name in pair.parts) or {"": None}
+
+    def of(pair: AuditPair, name: str) -> float:
+        return pair.parts.get(name, 0.0) if name else pair.margin or 0.0
+
+    found = []
+    for name in names if told else ():
+        credited = [pair for pair in told if of(pair, name) > 0]
+        granted = sum(pair.policy_won for pair in credited)
+        found.append(Credited(name, fmean(of(pair, name) for pair in plain), len(credited), granted))
+    return tuple(sorted(found, key=lambda each: (each.granted / each.pairs if each.pairs else 1.0, each.name)))
+
+
+def culprit(parts: Sequence[Credited]) -> Credited | None:
+    """The component that people grant least of what it gained, where there is one that they do not grant."""
+    return next((each for each in parts if each.rejected), None)
