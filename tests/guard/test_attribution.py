@@ -15,7 +15,8 @@ from holdfast.guard.verdict import Verdict, decide
 
 def pairs(won: int, of: int, parts: dict[str, float], against: str = "reference") -> list[AuditPair]:
     margin = sum(parts.values())
-    return [AuditPair(f"{parts}{n}", against, float(n < won), 0.501, (), False, margin, parts) for n in range(of)]  # type: ignore[arg-type]
+    claim = 0.501 if margin > 0 else 0.499
+    return [AuditPair(f"{parts}{n}", against, float(n < won), claim, (), False, margin, parts) for n in range(of)]  # type: ignore[arg-type]
 
 
 def test_the_component_that_people_do_not_grant() -> None:
@@ -77,7 +78,7 @@ def test_a_reward_that_fell_as_well_is_no_hack() -> None:
 
 
 def test_a_component_that_is_not_granted_is_a_reason_to_ask_further() -> None:
-    verdict = verdict_on(pairs(10, 30, {"length": 1.0}), TERMS)
+    verdict = verdict_on(pairs(8, 30, {"length": 1.0}), TERMS)
     assert (verdict.level, verdict.suspect, verdict.component) == ("watch", True, "length")
 
 
