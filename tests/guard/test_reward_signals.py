@@ -33,7 +33,7 @@ def read(name: str, of: StepView) -> float | None:
     return reader(of, NOTHING_KNOWN)
 
 
-NAMES = ("reward_ceiling", "group_spread", "unscored", "confidence_gap", "component_imbalance")
+NAMES = ("saturation", "group_spread", "unscored", "confidence_gap", "component_imbalance")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,14 +43,14 @@ def test_an_ensemble_has_none_of_them(name: str) -> None:
 
 def test_by_hand() -> None:
     some = view([1, 1, 0, NAN, 1, 1, 1, 1])
-    assert read("reward_ceiling", some) == pytest.approx(6 / 7)
+    assert read("saturation", some) == pytest.approx(6 / 7)
     assert read("unscored", some) == pytest.approx(1 / 8)
     # Groups (1, 1, 0) and (1, 1, 1, 1): standard deviations sqrt(1/3) and 0.
     assert read("group_spread", some) == pytest.approx(math.sqrt(1 / 3) / 2)
 
 
 def test_a_reward_that_is_the_same_for_all_has_no_ceiling_to_speak_of() -> None:
-    assert read("reward_ceiling", view([1.0] * 8)) is None
+    assert read("saturation", view([1.0] * 8)) is None
     assert read("group_spread", view([1.0] * 8)) == 0.0
 
 
