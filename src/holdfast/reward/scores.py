@@ -1,6 +1,6 @@
 """What a reward source is: prompts and answers in; scores by component, and what could not be scored, out.
 
-    Asked -> Source.score -> Scores
+    Asked -> ScoreSource.score -> Scores
 
 An answer that could not be scored is never a zero: its score is NaN here, with a reason, and whoever trains on scores
 leaves it out of its group's baseline and of the loss.
@@ -86,7 +86,7 @@ class Scores:
         return [f"{counted(count, 'answer')}: {why}" for why, count in common]
 
 
-class Source(Protocol):
+class ScoreSource(Protocol):
     """Whatever scores answers. It does not raise for an answer that it cannot score: that one is left unscored."""
 
     @property
