@@ -86,7 +86,7 @@ class Dictating(RoundAuditor):
         for order in orders:
             texts = cast(Any, (order.count + torch.rand(order.count, generator=rng)).tolist())
             sides = [(texts, n) for n in range(order.count)]
-            drawn.append((Pairs([0] * order.count, sides, sides), [0.5] * order.count))
+            drawn.append((Pairs([0] * order.count, sides, sides), [Told(0.5)] * order.count))
         return drawn
 
 

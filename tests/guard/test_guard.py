@@ -48,7 +48,9 @@ def test_every_signal_is_read_under_the_name_of_a_metric() -> None:
     guard, rng = begun()
     for _ in range(6):
         readings = guard.see(drawn_view(rng))
-    assert set(readings) == {signal.metric for signal in SIGNALS.values()}
+    of_an_ensemble = [signal for signal in SIGNALS.values() if not signal.needs.startswith("a reward that")]
+    of_an_ensemble = [signal for signal in of_an_ensemble if not signal.needs.startswith("a reward with")]
+    assert set(readings) == {signal.metric for signal in of_an_ensemble}
 
 
 def test_a_healthy_round_raises_no_suspicion() -> None:

@@ -287,7 +287,7 @@ def test_a_saved_guard_that_does_not_fit_is_refused() -> None:
         AuditConfig(),
         0,
         Guard(GuardConfig(), 8),
-        cast(Any, SimpleNamespace(spent=3)),
+        cast(Any, SimpleNamespace(spent=3, scalar=None)),
         Ladder(GuardConfig()),
     )
     state = json.loads(json.dumps(saved.state()))
