@@ -21,9 +21,10 @@ def view(given: list[float] | None, logprobs: list[float] | None = None, **parts
     logprobs_BT = torch.tensor(logprobs or [-1.0] * answers)[:, None]
     prompts = [[n // 4] for n in range(answers)]  # groups of four
     given_B: Tensor | None = None if given is None else torch.tensor(given, dtype=torch.float32)
+    components = {name: torch.tensor(x, dtype=torch.float32) for name, x in parts.items()}
     return StepView(
         prompts, [[2]] * answers, [True] * answers, logprobs_BT, logprobs_BT, mask_BT, torch.zeros(1, answers),
-        torch.zeros(0, 1), given_B=given_B, components={name: torch.tensor(x, dtype=torch.float32) for name, x in parts.items()},
+        torch.zeros(0, 1), given_B=given_B, components=components,
     )  # fmt: skip
 
 
