@@ -84,6 +84,8 @@ SETTINGS = {
     "ppo.batch": "8",
     "ppo.samples_per_prompt": "1",
     "ppo.advantage": "gae",
+    "ppo.loss": "token",
+    "ppo.clip_high": "0.0",
     "ppo.epochs": "2",
     "ppo.minibatches": "2",
     "ppo.lr": "0.003",

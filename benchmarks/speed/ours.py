@@ -170,7 +170,7 @@ def assembled(lm: Any, codec: Codec, ensemble: Ensemble, config: Config, prompts
 
     ppo = PPO(
         policy, critic, config.ppo, config.kl, config.rollout.temperature, config.policy.micro_batch_tokens,
-        codec.pad_id,
+        codec.pad_id, config.rollout.max_new_tokens,
     )  # fmt: skip
     return Ours(
         config, codec, codec.eos_id if ends else NO_END, prompts, policy, Policy(lm, fast=fast), ppo,

@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from holdfast.algorithms.ppo import kl_penalised_rewards, ppo_policy_loss, ppo_value_loss
+from holdfast.algorithms.ppo import (
+    LossMean,
+    kl_penalised_rewards,
+    loss_divisor,
+    ppo_policy_loss,
+    ppo_value_loss,
+    token_weights,
+)
 
 
 def _random(shape: tuple[int, int], seed: int = 0) -> tuple[torch.Tensor, ...]:
@@ -152,3 +159,46 @@ def test_value_gradient_by_finite_differences_and_across_micro_batches() -> None
         for rows in (slice(0, 1), slice(1, 4))
     ]
     torch.testing.assert_close(halves[0] + halves[1], whole)
+
+
+# Two answers, of 1 and 3 tokens, at ratio 1, with advantage 2 and -1 on every token.
+LENGTHS = [1, 3]
+ADVANTAGES_N = torch.tensor([2.0, -1.0, -1.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    ("mean", "loss"),
+    [
+        ("token", 0.25),  # -(2 - 3) / 4 tokens
+        ("answer", -0.5),  # -(2/1 + -3/3) / 2 answers
+        ("length", 0.05),  # -(2 - 3) / (2 answers of at most 10 tokens)
+    ],
+)
+def test_what_the_loss_is_a_mean_of_by_hand(mean: LossMean, loss: float) -> None:
+    zeros_N, ones_N = torch.zeros(4), torch.ones(4)
+    divisor, weights_N = loss_divisor(mean, LENGTHS, 10), token_weights(mean, LENGTHS)
+    whole, _ = ppo_policy_loss(zeros_N, zeros_N, ADVANTAGES_N, ones_N, 0.2, divisor, 0.0, weights_N)
+    assert whole.item() == pytest.approx(loss, abs=1e-7)
+    # One answer to a micro-batch: with the minibatch's divisor they add up to the same.
+    parts = []
+    for rows, lengths in ((slice(0, 1), [1]), (slice(1, 4), [3])):
+        some = zeros_N[rows], zeros_N[rows], ADVANTAGES_N[rows], ones_N[rows]
+        parts.append(ppo_policy_loss(*some, 0.2, divisor, 0.0, token_weights(mean, lengths))[0])
+    assert sum(part.item() for part in parts) == pytest.approx(loss, abs=1e-7)
+
+
+def test_an_answer_longer_than_the_constant_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="has 3 tokens, and the constant length is 2"):
+        loss_divisor("length", LENGTHS, 2)
+
+
+def test_clip_higher_by_hand() -> None:
+    # clip 0.2 and 0.28. A good token may rise to 1.28: 1.25 is inside, 1.5 is held. A bad one is held at 0.8 below
+    # all the same: 0.75 * -1 is held at -0.8. The sum is 1.25 + 1.28 - 0.8 = 1.73; with one clip for both it is
+    # 1.2 + 1.2 - 0.8 = 1.6.
+    new_BT = torch.tensor([[math.log(r) for r in (1.25, 1.5, 0.75)]])
+    advantages_BT, ones_BT = torch.tensor([[1.0, 1.0, -1.0]]), torch.ones(1, 3)
+    for clip_high, expected, clipped in ((0.28, 1.73, 2), (0.0, 1.6, 3), (0.2, 1.6, 3)):
+        loss, stats = ppo_policy_loss(new_BT, 0 * ones_BT, advantages_BT, ones_BT, 0.2, 1, clip_high)
+        assert loss.item() == pytest.approx(-expected, abs=1e-6)
+        assert stats.clipped.item() == clipped

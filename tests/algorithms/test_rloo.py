@@ -22,3 +22,13 @@ def test_impossible_groups_are_refused() -> None:
         rloo_advantages(torch.ones(4), group_size=1)
     with pytest.raises(ValueError, match="do not divide"):
         rloo_advantages(torch.ones(5), group_size=2)
+
+
+def test_what_could_not_be_scored_is_in_no_baseline() -> None:
+    # Of 1, -, 6, 2 the baselines are (6+2)/2 = 4, -, (1+2)/2 = 1.5, (1+6)/2 = 3.5. The 4 of the second group stands
+    # alone; of the third, 3 and 5, each is the other's baseline.
+    nothing = float("nan")
+    rewards_B = torch.tensor([1.0, nothing, 6.0, 2.0, *[nothing] * 3, 4.0, nothing, 3.0, nothing, 5.0])
+    advantages_B = rloo_advantages(rewards_B, 4, ~rewards_B.isnan())
+    expected = torch.tensor([-3.0, 0.0, 4.5, -1.5, 0.0, 0.0, 0.0, 0.0, 0.0, -2.0, 0.0, 2.0])
+    torch.testing.assert_close(advantages_B, expected)

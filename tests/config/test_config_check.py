@@ -103,6 +103,10 @@ IMPORTANCE = ["refresh.weights=importance", "preferences.per_round=0", "guard.mo
         (["policy.lora_targets=['q_proj']"], "only read with policy.lora_rank above 0"),
         (["ppo.advantage=rloo", "ppo.samples_per_prompt=1"], "ppo.samples_per_prompt to 2"),
         (["ppo.advantage=grpo", "ppo.samples_per_prompt=1"], "ppo.samples_per_prompt to 2"),
+        (["ppo.advantage=dr_grpo", "ppo.samples_per_prompt=1"], "ppo.samples_per_prompt to 2"),
+        (["ppo.clip=0.3", "ppo.clip_high=0.28"], "below ppo.clip = 0.3"),
+        (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "ppo.loss=answer"], "ppo.loss is not read"),
+        (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "ppo.clip_high=0.3"], "ppo.clip_high is not read"),
         (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "kl.estimator=k3"], "kl.estimator is not read"),
         (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "ppo.epoch_kl_stop=0.1"], "ppo.epoch_kl_stop is not read"),
         (["run.optimiser=dpo", "ppo.samples_per_prompt=2", "ppo.gradient_penalty=1"], "gradient_penalty is not read"),
@@ -136,6 +140,7 @@ def test_settings_that_do_not_fit_each_other(overrides: list[str], sentence: str
     [
         ["ppo.batch=3", "ppo.samples_per_prompt=2", "ppo.minibatches=6"],
         ["ppo.advantage=rloo", "ppo.samples_per_prompt=2"],
+        ["ppo.advantage=dr_grpo", "ppo.samples_per_prompt=2", "ppo.loss=length", "ppo.clip_high=0.2"],
         ["kl.controller=fixed", "kl.beta=0"],
         ["kl.controller=fixed", "kl.budget_start=5", "kl.budget_ceiling=4"],
         ["kl.placement=loss", "kl.estimator=k3"],

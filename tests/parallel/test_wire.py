@@ -31,7 +31,7 @@ def test_dataclasses_tensors_and_plain_values_come_through() -> None:
 def test_an_experience_comes_through_bit_for_bit() -> None:
     mask = torch.tensor([[True, False]])
     rollout = Rollout([[3]], [[4]], torch.randn(1, 2), None, mask, [True])
-    sent = Experience(rollout, *(torch.randn(1, 2) for _ in range(4)), torch.randn(1), torch.randn(1))
+    sent = Experience(rollout, *(torch.randn(1, 2) for _ in range(4)), torch.randn(1), torch.randn(1), mask[:, 0])
     got = through(sent)
     assert isinstance(got, Experience)
     assert (got.rollout.prompts, got.rollout.values_BT, got.rollout.finished) == ([[3]], None, [True])

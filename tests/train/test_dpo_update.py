@@ -89,6 +89,13 @@ def test_best_and_worst_by_hand() -> None:
     assert extremes(rewards, 3) == [(1, 0), (7, 6)]
 
 
+def test_an_answer_without_a_score_is_in_no_pair() -> None:
+    none = float("nan")
+    # Of -, .9, .5 the scored two are a pair; one scored answer, or none, makes none.
+    rewards = torch.tensor([none, 0.9, 0.5, none, none, 2.0, none, none, none, 1.0, 3.0, none])
+    assert extremes(rewards, 3) == [(1, 2), (10, 9)]
+
+
 def online(policy: Policy, **changes: Any) -> OnlineDPO:
     settings = {"batch": 4, "samples_per_prompt": 2, "epochs": 3, "minibatches": 2, **changes}
     return OnlineDPO(policy, PPOConfig(**settings), DPOConfig(), KLConfig(), 1.0, 512, PAD)
@@ -108,6 +115,22 @@ def test_an_online_step_makes_the_better_answer_likelier() -> None:
     assert kl_step > 0.0
     assert learned["control/epochs_done"] == 3.0
     assert dpo.learner.measure(pairs, 0.1).metrics()["rewards/accuracies"] == 1.0
+
+
+def test_an_online_step_learns_from_the_scored_answers_alone() -> None:
+    policy = tiny_policy()
+    prompts = [prompt for prompt in sequences(3, 2, 5) for _ in range(2)]
+    rollout = sample(policy, prompts, Sampling(8), EOS, PAD, torch.Generator().manual_seed(0))
+    zeros = torch.zeros_like(rollout.logprobs_BT)
+    rewards = torch.tensor([1.0, float("nan"), 2.0, 5.0, 7.0, 4.0])
+    dpo = online(policy)
+    experience = dpo.credit(rollout, rollout.logprobs_BT, zeros, rewards, 0.1, ~rewards.isnan())
+    assert experience.advantages_BT[:, 0].tolist() == [0.0, 0.0, -1.0, 1.0, 1.0, -1.0]
+    assert experience.rows == [2, 3, 4, 5]
+    assert len(fresh_pairs(experience, 2)) == 2
+    for scored, sentence in (([True, False] * 3, "no prompt has two"), ([False] * 6, "no answer could be scored")):
+        with pytest.raises(NonFiniteStep, match=sentence):
+            dpo.credit(rollout, rollout.logprobs_BT, zeros, rewards, 0.1, torch.tensor(scored))
 
 
 def test_a_bad_number_puts_everything_back() -> None:

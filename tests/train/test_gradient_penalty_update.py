@@ -44,7 +44,7 @@ def exactly(ppo: PPO, experience: Experience) -> list[Tensor]:
     """The gradient of loss + penalty / 2 * |gradient|^2, over the policy's own weights."""
     (batch,) = ppo.batches(experience.rollout)
     with sdpa_kernel(SDPBackend.MATH):
-        losses, _ = ppo._losses(experience, batch, 0.1, batch.tokens)
+        losses, _ = ppo._losses(experience, batch, 0.1, [len(r) for r in batch.responses])
         loss = torch.stack(losses).sum()
         first = torch.autograd.grad(loss, ppo.acting, create_graph=True)
         norm = torch.stack([g.square().sum() for g in first]).sum()

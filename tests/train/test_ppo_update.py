@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -50,13 +51,14 @@ def _credit(
     values_BT: Tensor = VALUES_BT,
     kl: KLConfig | None = None,
     whiten: bool = False,
+    scored_B: Tensor | None = None,
     **changes: Any,
 ) -> Experience:
     """With numbers that can be followed by hand: lambda 0.5, and advantages as they come."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.train.ppo.assign_credit", partial(assign_credit, lam=0.5, whiten=whiten))
         config = _ppo_config(**changes)
-        return experience_of(rollout, reference_BT, values_BT, scores_B, 0.1, config, kl or _kl_config())
+        return experience_of(rollout, reference_BT, values_BT, scores_B, 0.1, config, kl or _kl_config(), scored_B)
 
 
 def test_gae_with_kl_in_the_reward() -> None:
@@ -160,6 +162,7 @@ def test_explained_variance_by_hand() -> None:
 
 PROMPTS = sequences(8, 2, 4, seed=21)
 WANTED = 9
+ALL = torch.ones(8, dtype=torch.bool)
 
 
 def _roll(policy: Policy, prompts: list[list[int]] = PROMPTS, seed: int = 0, tokens: int = 6) -> Rollout:
@@ -342,7 +345,7 @@ def test_the_value_is_not_pulled_further_than_its_clip(monkeypatch: pytest.Monke
         zeros_BT = torch.zeros_like(rollout.logprobs_BT)
         returns_BT = 10.0 * rollout.mask_BT
         experience = Experience(
-            rollout, rollout.logprobs_BT, zeros_BT, zeros_BT, returns_BT, torch.zeros(8), torch.zeros(8)
+            rollout, rollout.logprobs_BT, zeros_BT, zeros_BT, returns_BT, torch.zeros(8), torch.zeros(8), ALL
         )
         assert policy.value_head is not None
         with torch.no_grad():
@@ -358,7 +361,9 @@ def test_losses_are_means_over_the_minibatch_s_tokens(monkeypatch: pytest.Monkey
     rollout = _roll(policy)
     zeros_BT = torch.zeros_like(rollout.logprobs_BT)
     ones_BT = 1.0 * rollout.mask_BT
-    experience = Experience(rollout, rollout.logprobs_BT, zeros_BT, ones_BT, ones_BT, torch.zeros(8), torch.zeros(8))
+    experience = Experience(
+        rollout, rollout.logprobs_BT, zeros_BT, ones_BT, ones_BT, torch.zeros(8), torch.zeros(8), ALL
+    )
     measured = ppo.update(experience, 0.0, 1e-3, _rng())
     assert measured["loss/value_avg"] == pytest.approx(0.1 * 0.5, abs=1e-5)
     # Ratio 1 times advantage 1, to be raised: -1.
@@ -438,7 +443,118 @@ def test_values_come_from_sampling_from_a_critic_or_are_zero() -> None:
     assert len(ppo.parameters) == len(list(policy.parameters())) + len(list(ppo.critic.parameters()))
 
 
-@pytest.mark.parametrize("advantage", ["gae", "rloo", "grpo"])
+def _uneven(rollout: Rollout) -> Rollout:
+    """Answers cut after 1, 2, 3 and so on tokens, since an untrained policy's are alike in length."""
+    lengths = [1 + i % len(r) for i, r in enumerate(rollout.responses)]
+    mask_BT = torch.arange(rollout.mask_BT.shape[1]) < torch.tensor(lengths)[:, None]
+    values_BT = None if rollout.values_BT is None else rollout.values_BT * mask_BT
+    return Rollout(
+        rollout.prompts, [r[:n] for r, n in zip(rollout.responses, lengths, strict=True)],
+        rollout.logprobs_BT * mask_BT, values_BT, mask_BT, rollout.finished,
+    )  # fmt: skip
+
+
+def _small_part(rollout: Rollout, rows: list[int]) -> Rollout:
+    """Some rows of a rollout, as if the others had never been sampled."""
+    width = max(len(rollout.responses[i]) for i in rows)
+    values_BT = None if rollout.values_BT is None else rollout.values_BT[rows, :width]
+    return Rollout(
+        [rollout.prompts[i] for i in rows], [rollout.responses[i] for i in rows], rollout.logprobs_BT[rows, :width],
+        values_BT, rollout.mask_BT[rows, :width], [rollout.finished[i] for i in rows],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", ["token", "answer", "length"])
+@pytest.mark.parametrize("advantage", ["gae", "rloo", "grpo", "dr_grpo"])
+def test_an_update_is_what_it_were_without_the_answers_that_have_no_score(advantage: str, loss: str) -> None:
+    """A whole prompt without scores, KL in the loss, a critic: weights and figures are those of the others alone."""
+    unscored = [4, 5, 6, 7]
+    results = []
+    for dropped in (False, True):
+        policy, ppo = _setup(
+            advantage == "gae", kl=_kl_config(placement="loss", estimator="k3"), advantage=advantage, loss=loss,
+            samples_per_prompt=2, minibatches=1,
+        )  # fmt: skip
+        ppo.longest = 6
+        rollout = _uneven(_roll(policy))
+        scores_B = torch.arange(8.0)
+        scores_B[unscored] = float("nan")
+        scored_B: Tensor | None = ~scores_B.isnan()
+        if dropped:
+            rollout, scores_B, scored_B = _small_part(rollout, [0, 1, 2, 3]), scores_B[:4], None
+        reference_BT = rollout.logprobs_BT - 0.1
+        batches = ppo.batches(rollout)
+        experience = ppo.credit(rollout, reference_BT, ppo.values(rollout, batches), scores_B, 0.1, scored_B)
+        measured, _ = ppo.learn(experience, batches, 0.1, 1e-2, _rng())
+        results.append((measured, _weights(policy)))
+    assert results[0][0]["optim/grad_norm"] > 0.0
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-6, rel=1e-5)
+    for name, tensor in results[0][1].items():
+        torch.testing.assert_close(tensor, results[1][1][name], atol=1e-6, rtol=1e-5)
+
+
+def test_a_step_in_which_nothing_was_scored_is_refused() -> None:
+    nothing = torch.full((2,), float("nan"))
+    with pytest.raises(NonFiniteStep, match="no answer could be scored"):
+        _credit(nothing, scored_B=torch.zeros(2, dtype=torch.bool))
+    one = torch.tensor([True, False])
+    with pytest.raises(NonFiniteStep, match="no prompt has two answers that could be scored"):
+        _credit(torch.tensor([1.0, float("nan")]), advantage="grpo", samples_per_prompt=2, scored_B=one)
+    with pytest.raises(NonFiniteStep, match="scores are not all"):
+        _credit(torch.tensor([float("inf"), float("nan")]), scored_B=one)
+
+
+def test_the_loss_is_the_mean_that_is_set() -> None:
+    """Advantage 1 at ratio 1: -1 a token, -1 an answer, and the mean length over the greatest one."""
+    for loss in ("token", "answer", "length"):
+        policy, ppo = _setup(advantage="dr_grpo", epochs=1, minibatches=1, max_tokens=20, loss=loss)
+        ppo.longest = 12
+        rollout = _uneven(_roll(policy))
+        zeros_BT, ones_BT = torch.zeros_like(rollout.logprobs_BT), 1.0 * rollout.mask_BT
+        experience = Experience(
+            rollout, rollout.logprobs_BT, zeros_BT, ones_BT, zeros_BT, torch.zeros(8), torch.zeros(8), ALL
+        )
+        expected = -sum(rollout.lengths) / (8 * 12) if loss == "length" else -1.0
+        assert ppo.update(experience, 0.0, 1e-3, _rng())["loss/policy_avg"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_token_of_a_long_answer_counts_less_where_answers_count_the_same() -> None:
+    """KL in the loss: |o_i| tokens of k2 = 1/2 each are beta/2 however long the answers; k2 = |o_i| is beta times their
+    mean length where answers count the same, and beta sum |o_i|^2 / sum |o_i| where tokens do."""
+    for loss in ("token", "answer"):
+        policy, ppo = _setup(
+            False, 4096, kl=_kl_config(placement="loss", estimator="k2"), advantage="rloo", epochs=1, minibatches=1,
+            loss=loss,
+        )  # fmt: skip
+        rollout = _uneven(_roll(policy))
+        lengths_B = torch.tensor(rollout.lengths).float()
+        reference_BT = (rollout.logprobs_BT - (2 * lengths_B).sqrt()[:, None]) * rollout.mask_BT
+        zeros_BT = torch.zeros_like(rollout.logprobs_BT)
+        experience = Experience(
+            rollout, reference_BT, zeros_BT, zeros_BT, zeros_BT, torch.zeros(8), torch.zeros(8), ALL
+        )
+        expected = lengths_B.mean() if loss == "answer" else lengths_B.square().sum() / lengths_B.sum()
+        measured = ppo.update(experience, 0.5, 1e-9, _rng())
+        assert measured["loss/kl_avg"] == pytest.approx(0.5 * float(expected), rel=1e-4)
+
+
+def test_a_wider_clip_upwards_lets_a_good_token_rise_further() -> None:
+    """At ratio 1.25 a token of advantage 1 has been clipped at 1.2, and is still free below 1.28."""
+    for clip_high, clipped in ((0.0, 1.0), (0.28, 0.0)):
+        policy, ppo = _setup(False, advantage="grpo", epochs=1, minibatches=1, clip_high=clip_high)
+        rollout = _uneven(_roll(policy))
+        earlier = replace(rollout, logprobs_BT=(rollout.logprobs_BT - 0.2231435) * rollout.mask_BT)
+        zeros_BT, ones_BT = torch.zeros_like(rollout.logprobs_BT), 1.0 * rollout.mask_BT
+        experience = Experience(
+            earlier, rollout.logprobs_BT, zeros_BT, ones_BT, zeros_BT, torch.zeros(8), torch.zeros(8), ALL
+        )
+        before = _weights(policy)
+        measured = ppo.update(experience, 0.0, 1e-3, _rng())
+        assert measured["policy/clipfrac_avg"] == clipped
+        assert all(torch.equal(p, before[name]) for name, p in policy.named_parameters()) is (clip_high == 0.0)
+
+
+@pytest.mark.parametrize("advantage", ["gae", "rloo", "grpo", "dr_grpo"])
 def test_a_trivial_bandit_is_learnt(advantage: str) -> None:
     """An answer is worth 1 if it holds the token WANTED: a few steps take that from rare to the rule."""
     group = 1 if advantage == "gae" else 4

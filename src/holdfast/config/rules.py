@@ -89,10 +89,17 @@ def _learning(c: Config) -> None:
             "kl.estimator": c.kl.estimator != schema.KLConfig().estimator,
             "ppo.epoch_kl_stop": c.ppo.epoch_kl_stop != schema.PPOConfig().epoch_kl_stop,
             "ppo.gradient_penalty": c.ppo.gradient_penalty != schema.PPOConfig().gradient_penalty,
+            "ppo.loss": c.ppo.loss != schema.PPOConfig().loss,
+            "ppo.clip_high": c.ppo.clip_high != schema.PPOConfig().clip_high,
             "ppo.advantage_offset": c.ppo.advantage_offset != schema.PPOConfig().advantage_offset,
         }
         for name in (name for name, changed in unread.items() if changed):
             raise HoldfastError(f"{name} is not read with run.optimiser = dpo; leave it out.")
+    if 0 < c.ppo.clip_high < c.ppo.clip:
+        raise HoldfastError(
+            f"ppo.clip_high is {c.ppo.clip_high}, below ppo.clip = {c.ppo.clip}: the upper bound of the ratio is the "
+            "wider one; set it higher, or to 0 for the same."
+        )
     if c.ppo.minibatches > c.ppo.batch * c.ppo.samples_per_prompt:
         raise HoldfastError(
             f"ppo.minibatches is {c.ppo.minibatches}, "

@@ -286,8 +286,11 @@ class PPOConfig(Section):
     """Optimising the policy against the ensemble."""
 
     batch: int = setting(64, "prompts in a step", ge=1)
-    samples_per_prompt: int = setting(1, "answers to each prompt; at least 2 for rloo and grpo", ge=1)
-    advantage: Literal["gae", "rloo", "grpo"] = setting("gae", "how credit is assigned")
+    samples_per_prompt: int = setting(1, "answers to each prompt; at least 2 for all advantages but gae", ge=1)
+    advantage: Literal["gae", "rloo", "grpo", "dr_grpo"] = setting("gae", "how credit is assigned")
+    loss: Literal["token", "answer", "length"] = setting(
+        "token", "what the policy's loss is a mean of: tokens, answers' means, or sums over the greatest length"
+    )
     epochs: int = setting(3, "passes over a step's answers", ge=1)
     minibatches: int = setting(2, "updates in a pass", ge=1)
     lr: float = setting(4e-4, "learning rate after warm-up", gt=0)
@@ -297,6 +300,7 @@ class PPOConfig(Section):
         0.2, "share of the learning rate left at the run's last step, linearly from 1; 1 for no decay", gt=0, le=1
     )
     clip: float = setting(0.2, "ratio clipping", gt=0)
+    clip_high: float = setting(0.0, "ratio clipping upwards, above ppo.clip; 0 for the same as downwards", ge=0)
     epoch_kl_stop: float = setting(
         0.0, "end a step's passes when KL per token to its start exceeds this; 0 never", ge=0
     )

@@ -71,4 +71,4 @@ def optimiser_of(config: Config, policy: Policy, critic: CriticModel | None, cod
     limits = config.rollout.temperature, config.policy.micro_batch_tokens, codec.pad_id
     if config.run.optimiser == "dpo":
         return OnlineDPO(policy, config.ppo, config.dpo, config.kl, *limits)
-    return PPO(policy, critic, config.ppo, config.kl, *limits)
+    return PPO(policy, critic, config.ppo, config.kl, *limits, config.rollout.max_new_tokens)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from holdfast.algorithms.credit import accompanied
 from holdfast.algorithms.dpo import PairLogProbs, dpo_losses
 from holdfast.algorithms.finite import first_nonfinite
 from holdfast.config.schema import DPOConfig, KLConfig, PPOConfig
@@ -25,7 +26,7 @@ from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
-from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser
+from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, nothing_to_learn
 
 # SimPO's target margin between chosen and rejected.
 SIMPO_MARGIN = 1.0
@@ -169,16 +170,26 @@ class OnlineDPO(PolicyOptimiser):
         self.learner = PairLearner(policy, self.parameters, dpo, temperature, max_tokens, pad_id)
 
     def credit(
-        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
+        self,
+        rollout: Rollout,
+        reference_BT: Tensor,
+        values_BT: Tensor,
+        rewards_B: Tensor,
+        beta: float,
+        scored_B: Tensor | None = None,
     ) -> Experience:
         """1 for the tokens of each prompt's best answer, -1 for those of its worst, 0 for the rest and for ties."""
+        scored_B = torch.ones_like(rewards_B, dtype=torch.bool) if scored_B is None else scored_B
         bad = first_nonfinite(
-            {"log-probs": rollout.logprobs_BT, "reference log-probs": reference_BT, "scores": rewards_B}
+            {"log-probs": rollout.logprobs_BT, "reference log-probs": reference_BT, "scores": rewards_B[scored_B]}
         )
         if bad:
             raise NonFiniteStep(f"{bad} are not all numbers")
+        group = self.ppo.samples_per_prompt
+        if not accompanied(scored_B, group).any():
+            raise NonFiniteStep(nothing_to_learn(scored_B))
         sign_B = torch.zeros_like(rewards_B)
-        for best, worst in extremes(rewards_B, self.ppo.samples_per_prompt):
+        for best, worst in extremes(torch.where(scored_B, rewards_B, torch.nan), group):
             sign_B[best], sign_B[worst] = 1.0, -1.0
         kl_B = ((rollout.logprobs_BT - reference_BT) * rollout.mask_BT).sum(1)
         return Experience(
@@ -188,7 +199,8 @@ class OnlineDPO(PolicyOptimiser):
             advantages_BT=sign_B[:, None] * rollout.mask_BT,
             returns_BT=torch.zeros_like(values_BT),
             kl_B=kl_B,
-            rewards_B=rewards_B - beta * kl_B,
+            rewards_B=torch.where(scored_B, rewards_B - beta * kl_B, torch.nan),
+            taught_B=sign_B != 0,
         )
 
     def update(
@@ -220,11 +232,14 @@ LEAST_BETA = 1e-3
 
 
 def extremes(rewards_B: Tensor, group: int) -> list[tuple[int, int]]:
-    """The best and the worst answer to each prompt, as rows; prompts whose answers score alike are left out."""
+    """The best and the worst answer to each prompt, as rows; prompts whose answers score alike are left out.
+
+    NaN is no score: such an answer is neither.
+    """
     pairs = []
     for start in range(0, len(rewards_B), group):
         rewards_G = rewards_B[start : start + group]
-        best, worst = int(rewards_G.argmax()), int(rewards_G.argmin())
+        best, worst = int(rewards_G.nan_to_num(-torch.inf).argmax()), int(rewards_G.nan_to_num(torch.inf).argmin())
         if rewards_G[best] > rewards_G[worst]:
             pairs.append((start + best, start + worst))
     return pairs

@@ -21,7 +21,7 @@ from holdfast.algorithms.credit import assign_credit
 from holdfast.algorithms.finite import first_nonfinite
 from holdfast.algorithms.gradient_penalty import regularised_gradient
 from holdfast.algorithms.kl import kl_estimate
-from holdfast.algorithms.ppo import PolicyStats, ppo_policy_loss, ppo_value_loss
+from holdfast.algorithms.ppo import PolicyStats, loss_divisor, ppo_policy_loss, ppo_value_loss, token_weights
 from holdfast.checkpoint.transaction import Part
 from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.models.batches import MicroBatch, lay_out, micro_batches, pick_out
@@ -64,6 +64,12 @@ class Experience:
     returns_BT: Tensor
     kl_B: Tensor
     rewards_B: Tensor
+    taught_B: Tensor
+
+    @property
+    def rows(self) -> list[int]:
+        """The answers that there is something to learn from: the loss and its mean are over these alone."""
+        return self.taught_B.nonzero()[:, 0].tolist()
 
 
 def experience_of(
@@ -74,8 +80,12 @@ def experience_of(
     beta: float,
     ppo: PPOConfig,
     kl: KLConfig,
+    scored_B: Tensor | None = None,
 ) -> Experience:
-    """A rollout with the credit that its scores give it; refused where a value is not a number."""
+    """A rollout with the credit that its scores give it; refused where a value is not a number.
+
+    Where `scored_B` is False there is no score, and NaN may stand there; refused where that leaves nothing to learn.
+    """
     credit = assign_credit(
         rollout.logprobs_BT,
         reference_logprobs_BT,
@@ -87,19 +97,29 @@ def experience_of(
         group_size=ppo.samples_per_prompt,
         estimator=kl.estimator,
         offset=ppo.advantage_offset,
+        scored_B=scored_B,
     )
     bad = first_nonfinite(
         {
             "log-probs": rollout.logprobs_BT,
             "reference log-probs": reference_logprobs_BT,
-            "scores": scores_B,
+            "scores": scores_B if scored_B is None else scores_B[scored_B],
             "values": values_BT,
             "advantages": credit.advantages_BT,
         }
     )
     if bad:
         raise NonFiniteStep(f"{bad} are not all numbers")
+    if not credit.taught_B.any():
+        raise NonFiniteStep(nothing_to_learn(scored_B))
     return Experience(rollout, reference_logprobs_BT, values_BT, *credit)
+
+
+def nothing_to_learn(scored_B: Tensor | None) -> str:
+    """Why a step's scores leave nothing to learn from."""
+    if scored_B is None or not scored_B.any():
+        return "no answer could be scored"
+    return "no prompt has two answers that could be scored"
 
 
 @torch.no_grad()
@@ -173,9 +193,15 @@ class PolicyOptimiser(ABC):
 
     @abstractmethod
     def credit(
-        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
+        self,
+        rollout: Rollout,
+        reference_BT: Tensor,
+        values_BT: Tensor,
+        rewards_B: Tensor,
+        beta: float,
+        scored_B: Tensor | None = None,
     ) -> Experience:
-        """What a step's answers are to teach."""
+        """What a step's answers are to teach; those whose place in `scored_B` is False have no reward and no part."""
 
     def learn(
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
@@ -248,13 +274,33 @@ def over_processes(stats: PolicyStats) -> PolicyStats:
 
 
 class PPO(PolicyOptimiser):
-    """Clipped policy and value updates over one optimiser."""
+    """Clipped policy and value updates over one optimiser. No answer has more than `longest` tokens."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        critic: CriticModel | None,
+        ppo: PPOConfig,
+        kl: KLConfig,
+        temperature: float,
+        max_tokens: int,
+        pad_id: int,
+        longest: int = 0,
+    ) -> None:
+        super().__init__(policy, critic, ppo, kl, temperature, max_tokens, pad_id)
+        self.longest = longest
 
     def credit(
-        self, rollout: Rollout, reference_BT: Tensor, values_BT: Tensor, rewards_B: Tensor, beta: float
+        self,
+        rollout: Rollout,
+        reference_BT: Tensor,
+        values_BT: Tensor,
+        rewards_B: Tensor,
+        beta: float,
+        scored_B: Tensor | None = None,
     ) -> Experience:
         """Advantages and returns of a step's answers."""
-        return experience_of(rollout, reference_BT, values_BT, rewards_B, beta, self.ppo, self.kl)
+        return experience_of(rollout, reference_BT, values_BT, rewards_B, beta, self.ppo, self.kl, scored_B)
 
     def update(
         self,
@@ -269,10 +315,11 @@ class PPO(PolicyOptimiser):
         stats: PolicyStats | None = None
         value_losses, policy_losses, kl_losses, norms = [], [], [], []
         epochs_done = 0
+        taught = experience.rows
+        whole_step = batches if self.ppo.minibatches == 1 and bool(experience.taught_B.all()) else None
         for _ in range(self.ppo.epochs):
             epoch_stats: PolicyStats | None = None
-            for rows in self.minibatches(range(len(experience.rollout.prompts)), rng):
-                whole_step = batches if self.ppo.minibatches == 1 else None
+            for rows in self.minibatches(taught, rng):
                 cut = whole_step or self.batches(experience.rollout, rows)
                 policy_loss, value_loss, kl_loss, batch_stats = self._accumulate(experience, cut, beta)
                 if self.ppo.gradient_penalty:
@@ -329,10 +376,10 @@ class PPO(PolicyOptimiser):
         self, experience: Experience, batches: list[MicroBatch], beta: float
     ) -> tuple[float, float, float, PolicyStats]:
         """Add up a minibatch's gradients over its micro-batches, which are worked on side by side."""
-        token_count = sum(batch.tokens for batch in batches)
+        lengths = [len(response) for batch in batches for response in batch.responses]
 
         def loss_of(batch: MicroBatch) -> tuple[Tensor, tuple[list[float], PolicyStats]]:
-            losses, stats = self._losses(experience, batch, beta, token_count)
+            losses, stats = self._losses(experience, batch, beta, lengths)
             return torch.stack(losses).sum(), ([float(loss.detach()) for loss in losses], stats)
 
         parts = accumulate(self.parameters, batches, loss_of)
@@ -343,9 +390,13 @@ class PPO(PolicyOptimiser):
         return sums[0], sums[1], sums[2], over_processes(stats)
 
     def _losses(
-        self, experience: Experience, batch: MicroBatch, beta: float, token_count: int
+        self, experience: Experience, batch: MicroBatch, beta: float, lengths: list[int]
     ) -> tuple[list[Tensor], PolicyStats]:
+        """Of a micro-batch the policy's, the critic's and the KL's loss; `lengths` are those of the whole minibatch."""
         device = self.policy.device
+        divisor = loss_divisor(self.ppo.loss, lengths, self.longest)
+        weights_N = token_weights(self.ppo.loss, [len(response) for response in batch.responses])
+        weights_N = None if weights_N is None else weights_N.to(device)
 
         def tokens(values_BT: Tensor) -> Tensor:
             return pick_out(values_BT, batch).to(device)
@@ -358,7 +409,9 @@ class PPO(PolicyOptimiser):
             tokens(experience.advantages_BT),
             mask_N,
             self.ppo.clip,
-            token_count,
+            divisor,
+            self.ppo.clip_high,
+            weights_N,
         )
         value_loss = kl_loss = torch.zeros((), device=device)
         if self.ppo.advantage == "gae":
@@ -370,17 +423,18 @@ class PPO(PolicyOptimiser):
                 tokens(experience.returns_BT),
                 mask_N,
                 VALUE_CLIP,
-                token_count,
+                sum(lengths),
             )
         if self.kl.placement == "loss":
             reference_N = tokens(experience.reference_logprobs_BT)
-            kl_loss = beta * kl_estimate(out.logprobs_N, reference_N, self.kl.estimator).sum() / token_count
+            kl_N = kl_estimate(out.logprobs_N, reference_N, self.kl.estimator)
+            kl_loss = beta * (kl_N if weights_N is None else kl_N * weights_N).sum() / divisor
         return [policy_loss, value_loss, kl_loss], stats
 
 
 def explained_variance(experience: Experience) -> float:
-    """1 - Var(returns - values) / Var(returns) over response tokens: 1 is a perfect critic, 0 a constant one."""
-    mask_BT = experience.rollout.mask_BT
+    """1 - Var(returns - values) / Var(returns) over tokens with a return: 1 is a perfect critic, 0 a constant one."""
+    mask_BT = experience.rollout.mask_BT & experience.taught_B[:, None]
     returns_N, values_N = experience.returns_BT[mask_BT], experience.values_BT[mask_BT]
     variance = float(returns_N.var(unbiased=False))
     return 0.0 if variance == 0.0 else 1.0 - float((returns_N - values_N).var(unbiased=False)) / variance
