@@ -25,7 +25,7 @@ def step(learner, config):
     learned, kl_step = learner.optimiser.learn(experience, batches, beta, lr, learner.streams["minibatches"])
     score, kl = float(scored.scores_B.mean()), float(experience.kl_B.mean())
     learner.ledger.record(at.step, at.round, kl_step, kl)
-    learner.controller.update(kl, len(prompts), learner.reward.ensemble.labels)
+    learner.controller.update(kl, len(prompts), learner.reward.labels)
     learner.pace(score)
     learner.see(experience, scored, {**learned, "objective/kl_step": kl_step})
     return {"round": at.round, "objective/scores": score, "objective/kl": kl, "control/beta": beta}

@@ -312,7 +312,7 @@ def test_the_loop_cannot_reach_gold(loop: OnlineLoop) -> None:
     but_not = (loop.collector.labeller, loop.audience.observers)
     walked = list(reached(loop, but_not))
     assert len(walked) > 500
-    assert any(thing is loop.refresher.store for _, thing in walked)
+    assert any(thing is loop.training.store for _, thing in walked)
     assert [path for path, thing in walked if knows_gold(thing)] == []
 
 

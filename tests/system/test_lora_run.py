@@ -64,11 +64,11 @@ def test_everything_in_the_loop_stands_on_one_base(run: Path) -> None:
     with reopened(run) as loop:
         assert loop.host is not None
         base = {p.data_ptr() for p in loop.learner.reference.parameters()}
-        models: list[Any] = [loop.learner.policy, loop.host.anchor, *loop.learner.reward.ensemble.members]
+        models: list[Any] = [loop.learner.policy, loop.host.anchor, *loop.training.ensemble.members]
         for model in models:
             assert {p.data_ptr() for p in model.parameters() if not p.requires_grad} <= base
             assert base.isdisjoint(p.data_ptr() for p in learning(model))
-        assert len(loop.learner.reward.ensemble.members) == 2
+        assert len(loop.training.ensemble.members) == 2
 
 
 def test_the_policy_has_learnt_and_the_reference_has_not(run: Path) -> None:

@@ -43,7 +43,7 @@ def work(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-reward-") as scratch, watching() as watch:
         run = RunDirectory.create(Path(scratch) / "reward", config, {})
         with assemble(ingredients, run, watch, (), watch.stop) as loop:
-            ensemble, accuracy = loop.learner.reward.ensemble, loop.refresher.holdout_accuracy()
+            ensemble, accuracy = loop.training.ensemble, loop.training.holdout_accuracy()
             RewardEnsemble(ensemble, ingredients.lm, ingredients.codec).save(args.out)
     right = "no held-out labels to measure on" if accuracy is None else f"right on {accuracy.of('held-out label')}"
     print(f"{args.out}   {counted(len(ensemble.members), 'member')}, {counted(ensemble.labels, 'label')}, {right}")

@@ -1,4 +1,4 @@
-"""From an ensemble's scores to the reward a policy is trained on.
+"""From scores to the reward that a policy is trained on: what the loop asks of any reward, and that of an ensemble.
 
 Shapes: K member, B answers, D features of an answer.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -62,6 +63,40 @@ class Scored:
         }
 
 
+class Reward(Protocol):
+    """What the loop asks of its reward."""
+
+    @property
+    def labels(self) -> int:
+        """How many labels it has learnt from."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Which of its versions scores; 0 where it has none."""
+        ...
+
+    def set_round(self, round: int) -> None:
+        """A round begins."""
+        ...
+
+    def score(self, rollout: Rollout) -> Tensor:
+        """scores_KB: what each opinion says of each answer; NaN where it has none."""
+        ...
+
+    def reward(self, rollout: Rollout, rng: torch.Generator) -> Scored:
+        """What the answers of a step are worth."""
+        ...
+
+    def fault(self, scored: Scored) -> str:
+        """Why nothing can be learnt from these scores; empty as a rule."""
+        ...
+
+    def mend(self, scored: Scored, steps: int) -> bool:
+        """Go on without what was at fault in so many steps in a row; whether that can be done."""
+        ...
+
+
 @dataclass
 class RewardSource:
     """Scores with the ensemble, aggregates, shapes. `reference_answers` samples the reference for bounded shaping."""
@@ -70,6 +105,14 @@ class RewardSource:
     config: RewardConfig
     reference_answers: Callable[[list[list[int]], torch.Generator], Rollout]
     flaw: FlawConfig = field(default_factory=FlawConfig)
+
+    @property
+    def labels(self) -> int:
+        return self.ensemble.labels
+
+    @property
+    def version(self) -> int:
+        return self.ensemble.version
 
     def set_round(self, round: int) -> None:
         """A flaw that was planted in the reward counts from its onset on."""
@@ -90,6 +133,23 @@ class RewardSource:
         penalty_B = self.config.unfinished_penalty * unfinished_B
         made = self.ensemble.version, self.ensemble.labels, len(self.ensemble.degraded)
         return Scored(members_KB, scores_B, rewards_B - penalty_B, features_BD, *made)
+
+    def fault(self, scored: Scored) -> str:
+        bad = self._bad_members(scored)
+        return f"the scores of reward member {' and '.join(map(str, bad))} are not all numbers" if bad else ""
+
+    def mend(self, scored: Scored, steps: int) -> bool:
+        """Leave out the members whose scores are no numbers, where enough others are left."""
+        bad = self._bad_members(scored)
+        if not self.ensemble.can_spare(len(bad)):
+            return False
+        for member in bad:
+            self.ensemble.degrade(member, f"gave scores that are not numbers in {steps} steps in a row")
+        return True
+
+    def _bad_members(self, scored: Scored) -> list[int]:
+        bad_K = ~scored.members_KB.isfinite().all(1)
+        return [self.ensemble.sound[place] for place in bad_K.nonzero()[:, 0].tolist()]
 
     def _aggregate(self, members_KB: Tensor) -> Tensor:
         return aggregate(members_KB, self.config.aggregation)

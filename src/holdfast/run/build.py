@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +24,26 @@ from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.guard.review import Review
-from holdfast.models.codec import Codec
-from holdfast.models.load import save_model
 from holdfast.models.policy import Policy
 from holdfast.parallel.processes import PROCESSES
 from holdfast.people.label_weights import LabellerWeights
 from holdfast.people.requests import RequestStore
 from holdfast.people.team import TeamLabeller
-from holdfast.preferences.collector import Collector
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.prober import Prober
-from holdfast.randomness import Cursor, Streams, generator
-from holdfast.reward.ensemble import VersionStore
-from holdfast.reward.importance import Importance
-from holdfast.reward.refresher import Refresher
-from holdfast.reward.source import RewardSource
-from holdfast.rollout.served import ServedSampler
-from holdfast.run.answers import Answers, sampling_of
-from holdfast.run.demand import RoundsDone, label_budget
+from holdfast.randomness import Cursor
+from holdfast.run.demand import RoundsDone
 from holdfast.run.directory import RunDirectory
 from holdfast.run.host import LoopHost, Orders
 from holdfast.run.inputs import Ingredients, check_server
 from holdfast.run.journal import Journal, Position
 from holdfast.run.learner import Learner
 from holdfast.run.loop import OnlineLoop
-from holdfast.run.models import Models, build_models
+from holdfast.run.models import build_models
 from holdfast.run.notes import notes
 from holdfast.run.observer import Audience, Observer
 from holdfast.run.owner import Owner
+from holdfast.run.parts import Parts, build_parts, first_ensemble
 from holdfast.run.probes import data_prober
 from holdfast.run.reference import prepare_reference
 from holdfast.run.rollback import RunState
@@ -64,18 +55,6 @@ from holdfast.track.tracker import METRICS_FILE, PROBES_FILE, SAMPLES_FILE, Trac
 
 # Sections of stages that are no part of a run: those of a pipeline alone.
 OTHER_STAGES = frozenset({"bestofn", "pipeline"})
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a run has before its first round: models, answers, labels, and the training of the ensemble."""
-
-    models: Models
-    answers: Answers
-    collector: Collector
-    refresher: Refresher
-    journal: Journal
-    streams: Streams
 
 
 @contextmanager
@@ -114,8 +93,8 @@ def assemble(
         look = connect_people(task.labeller, store, run, config, journal, stop_requested)
         parts = build_parts(ingredients, run, models, store, journal, look)
         look()
-        if not resuming:
-            first_ensemble(ingredients, parts, ensemble_from)
+        if not resuming and parts.refresher is not None:
+            first_ensemble(ingredients, parts, parts.refresher, ensemble_from)
         stage = "ppo" if config.run.optimiser == "ppo" else "online dpo"
         prober = data_prober(ingredients, run, tracker, stage, models.policy.context, store)
         loop = build_loop(ingredients, run, parts, checkpoints, audience, prober, stop_requested)
@@ -196,50 +175,6 @@ def start_afresh(tracker: Tracker, audience: Audience, keep_probes: bool) -> Non
     audience.restore({})
 
 
-def first_ensemble(ingredients: Ingredients, parts: Parts, ready: Path | None) -> None:
-    """Version 1: given, found finished from an earlier attempt, or trained on the first labels."""
-    refresher, collector, journal = parts.refresher, parts.collector, parts.journal
-    if ready is not None:
-        VersionStore(ready).load_in_use_into(parts.models.ensemble)
-        refresher.versions.save(parts.models.ensemble)
-        return
-    if refresher.versions.numbers():
-        refresher.versions.load_in_use_into(parts.models.ensemble)
-    else:
-        if ingredients.imported:
-            collector.store.add_comparisons([item.comparison for item in ingredients.imported])
-            collector.store.add_labels([label for item in ingredients.imported for label in item.labels])
-        journal.progress.begin("first comparisons", 1)
-        count = ingredients.config.reward.initial_comparisons
-        collector.collect_initial(count, parts.models.reference, parts.answers.sample)
-        journal.progress.advance()
-        outcome = refresher.first_version(parts.streams)
-        journal.tracker.event(
-            0, 0, "ensemble_trained", version=outcome.version, labels=outcome.labels, loss=outcome.loss,
-            trained_on=outcome.trained_on, train_accuracy=outcome.train_accuracy,
-            holdout_accuracy=outcome.holdout_accuracy, held_out=outcome.held_out,
-        )  # fmt: skip
-    # Some of the first comparisons are asked again: what honest people answer, for the gate to compare with.
-    if ingredients.config.preferences.per_round and collector.labeller is not None:
-        repeats = refresher.to_repeat(0, parts.streams.seed)
-        if repeats:
-            why = "of the first comparisons again, to check labels (gate.repeats)"
-            again = collector.ask(repeats, "before round 1", why)
-            journal.tracker.event(0, 0, "labels_repeated", repeats=again)
-
-
-def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSampler | None:
-    """Who samples from the policy, where a server does."""
-    if not config.vllm.url:
-        return None
-    here, _, there = config.vllm.weights.partition(":")
-    weights = Path(here) if here else run.path / "served"
-    return ServedSampler(
-        config.vllm, sampling_of(config), codec.eos_id, codec.pad_id, config.policy.micro_batch_tokens, weights,
-        save=lambda directory, lm, state: save_model(directory, lm, codec, state), there=there,
-    )  # fmt: skip
-
-
 def controller_of(config: Config) -> KLController:
     kl = config.kl
     if kl.controller == "fixed":
@@ -247,37 +182,6 @@ def controller_of(config: Config) -> KLController:
     if kl.controller == "adaptive":
         return AdaptiveKL(kl.beta, kl.target)
     return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling)
-
-
-def build_parts(
-    ingredients: Ingredients,
-    run: RunDirectory,
-    models: Models,
-    store: PreferenceStore,
-    journal: Journal,
-    after_people: Callable[[], None],
-) -> Parts:
-    """Answers, labels and the training of the ensemble, in their starting state."""
-    config, prompts, codec = ingredients.config, ingredients.task.prompts, ingredients.codec
-    seed = config.run.seed
-    served = served_sampler(config, run, codec)
-    answers = Answers(models.policy, codec, sampling_of(config), journal.position, served)
-    models.ensemble.tell = lambda left_out: journal.event("member_degraded", **asdict(left_out))
-    collector = Collector(
-        run.key, codec, prompts, store, ingredients.task.labeller, models.ensemble, config.preferences, seed,
-        after_people, budget=label_budget(config), event=journal.event,
-    )  # fmt: skip
-    rows = Cursor(len(prompts), seed, "standardise").take(config.reward.standardise_samples)
-    asked = [codec.encode_prompt(prompts[i]) for i in rows]
-    standard = answers.sample(models.reference, asked, generator(seed, "standardise"))
-    refresher = Refresher(
-        models.ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
-        standard.prompts, standard.responses, journal.progress, config.gate, run.key,
-    )  # fmt: skip
-    if config.refresh.weights == "importance":
-        limits = codec.pad_id, config.policy.micro_batch_tokens, config.rollout.temperature
-        refresher.importance = Importance(models.policy, models.reference, *limits)
-    return Parts(models, answers, collector, refresher, journal, Streams(seed))
 
 
 def build_loop(
@@ -292,16 +196,16 @@ def build_loop(
     """The loop with every collaborator in its starting state."""
     config, prompts, models, journal = ingredients.config, ingredients.task.prompts, parts.models, parts.journal
     prompt_ids = [ingredients.codec.encode_prompt(p) for p in prompts]
-    reward = RewardSource(models.ensemble, config.reward, partial(parts.answers.sample, models.reference), config.flaw)
+    refresher = parts.refresher
     controller, ledger, orders = controller_of(config), KLLedger(), Orders()
     learning_rate = LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps)
     plateau = Plateau()
     mean = PolicyMean(config.run.rounds, config.run.average)
     cursor = Cursor(len(prompts), config.run.seed, "prompts")
     shown = list(ingredients.task.heldout_prompts[: config.track.samples])
-    showcase = Showcase(shown, config.run.seed, parts.answers, reward, journal, audience)
+    showcase = Showcase(shown, config.run.seed, parts.answers, parts.reward, journal, audience)
     taken_back: dict[str, Part] = {
-        "ensemble": parts.refresher,
+        **({} if refresher is None else {"ensemble": refresher}),
         **models.optimiser.parts(),
         "streams": parts.streams,
         "cursor": cursor,
@@ -311,7 +215,7 @@ def build_loop(
         "mean": mean,
     }
     going_on: dict[str, Part] = {"position": journal.position, "collector": parts.collector, "orders": orders}
-    state = RunState(taken_back, going_on, ledger, checkpoints, parts.refresher.versions)
+    state = RunState(taken_back, going_on, ledger, checkpoints, None if refresher is None else refresher.versions)
     review: Review[Policy] | None = None
     if models.anchor is not None:
         review = Review.planned(config.guard, config.audit, config.run.rounds, config.run.seed, parts.collector)
@@ -325,8 +229,8 @@ def build_loop(
         reference=models.reference,
         answers=parts.answers,
         optimiser=models.optimiser,
-        reward=reward,
-        refresher=parts.refresher,
+        reward=parts.reward,
+        refresher=refresher,
         controller=controller,
         ledger=ledger,
         learning_rate=learning_rate,
@@ -352,7 +256,7 @@ def build_loop(
         config=config,
         learner=learner,
         collector=parts.collector,
-        refresher=parts.refresher,
+        refresher=refresher,
         triggers=RefreshTriggers(
             config.refresh.every_rounds, config.refresh.kl_since, config.refresh.on_plateau, config.refresh.freeze,
             config.refresh.on_miscalibration,

@@ -22,6 +22,7 @@ from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.preferences.collector import Collector, Sample
+from holdfast.reward.refresher import Refresher
 from holdfast.run.learner import Learner
 from holdfast.run.rollback import RunState, good_at
 from holdfast.run.showcase import Showcase
@@ -80,10 +81,15 @@ class LoopHost:
 
     @property
     def fit(self) -> Share | None:
-        return self.learner.reward.ensemble.fit
+        return None if self.refresher is None else self.refresher.ensemble.fit
+
+    @property
+    def refresher(self) -> Refresher | None:
+        """What trains the ensemble, where there is one."""
+        return self.learner.refresher
 
     def again(self) -> dict[str, AskedAgain]:
-        same = self.learner.refresher.same_again(self.round)
+        same = {} if self.refresher is None else self.refresher.same_again(self.round)
         return {labeller: AskedAgain(*counts) for labeller, counts in same.items()}
 
     @property
@@ -103,8 +109,10 @@ class LoopHost:
         return view_of(rollout, self.learner.reward.reward(rollout, rng), rollout.logprobs_BT, {})
 
     def learn_known(self) -> None:
-        prompts, responses = self.learner.refresher.labelled_answers(KNOWN_COMPARISONS, self.round)
-        features_MD = self.learner.reward.ensemble.features(prompts[:KNOWN_ANSWERS], responses[:KNOWN_ANSWERS])
+        if self.refresher is None:
+            return  # nothing was labelled for the reward to learn from
+        prompts, responses = self.refresher.labelled_answers(KNOWN_COMPARISONS, self.round)
+        features_MD = self.refresher.ensemble.features(prompts[:KNOWN_ANSWERS], responses[:KNOWN_ANSWERS])
         self.review.guard.know(responses, features_MD, self.policy.vocabulary)
 
     def keep_good(self) -> Good:
@@ -124,7 +132,7 @@ class LoopHost:
             "step_from": self.learner.journal.position.step,
             "kl_undone": undone,
             "undone": self.learner.ledger.undone_spans(),
-            "ensemble_version": self.learner.reward.ensemble.version,
+            **({} if self.refresher is None else {"ensemble_version": self.refresher.ensemble.version}),
         }
 
     def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change:
@@ -141,18 +149,22 @@ class LoopHost:
         rate.slow_down(times)
         return Change("the learning rate is lowered", before, {"lr": rate.rate})
 
-    def label_more(self) -> Change:
+    def label_more(self) -> Change | None:
+        if self.refresher is None:
+            return None
         before = {"label_more": self.orders.label_more}
         if self.collector.in_rounds:
             self.orders.label_more = max(self.orders.label_more, MORE_LABELS)
-            several = len(self.learner.reward.ensemble.members) > 1
+            several = len(self.refresher.ensemble.members) > 1
             words = "more labels in the next round" + (", where members disagree" if several else "")
         else:
             words = "more labels were wanted, and nobody labels in the rounds of this run"
         return Change(words, before, {"label_more": self.orders.label_more})
 
-    def refresh(self, reason: str) -> Change:
+    def refresh(self, reason: str) -> Change | None:
         """A refresh in the next round, whatever its triggers say."""
+        if self.refresher is None:
+            return None
         before = {"refresh": self.orders.refresh}
         self.orders.refresh = f"the guard asked for it: {reason}"
         return Change("the ensemble is refreshed in the next round", before, {"refresh": self.orders.refresh})
@@ -161,7 +173,9 @@ class LoopHost:
         """An ensemble has no components."""
         return None
 
-    def adversarial(self, good: Good) -> Change:
+    def adversarial(self, good: Good) -> Change | None:
+        if self.refresher is None:
+            return None
         store, count = self.collector.store, AuditPlan(self.learner.config.audit).adversarial
         before = {"labels": store.watermark()}
         labelled = self.collector.collect_adversarial(

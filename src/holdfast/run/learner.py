@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import torch
 
-from holdfast.algorithms.finite import all_finite
 from holdfast.config import Config
 from holdfast.control.kl import KLController
 from holdfast.control.ledger import KLLedger
@@ -26,7 +25,7 @@ from holdfast.models.sharding import put_state, whole_state
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.refresher import Refresher
-from holdfast.reward.source import RewardSource, Scored
+from holdfast.reward.source import Reward, Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.run.answers import Answers
 from holdfast.run.journal import Journal
@@ -40,7 +39,10 @@ MOST_SKIPPED = 5
 
 @dataclass
 class Learner:
-    """The policy, what it learns from, and what steers and watches its steps. Without a guard there is no `review`."""
+    """The policy, what it learns from, and what steers and watches its steps.
+
+    Without a guard there is no `review`, and without an ensemble there is no `refresher`.
+    """
 
     config: Config
     prompts: Sequence[Prompt]
@@ -51,8 +53,8 @@ class Learner:
     reference: Policy
     answers: Answers
     optimiser: PolicyOptimiser
-    reward: RewardSource
-    refresher: Refresher
+    reward: Reward
+    refresher: Refresher | None
     controller: KLController
     ledger: KLLedger
     learning_rate: LearningRate
@@ -85,8 +87,8 @@ class Learner:
         of_plan = at.step - 1 - at.freed * self.config.run.steps_per_round
         beta, lr = self.controller.beta, self.learning_rate.rate * self.annealing.at(of_plan)
         try:
-            if not all_finite([scored.members_KB]):
-                return self.drop_bad_scores(scored)
+            if fault := self.reward.fault(scored):
+                return self.drop_bad_scores(scored, fault)
             experience = self.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
             with timed("update"):
                 learned, kl_step = self.optimiser.learn(experience, batches, beta, lr, self.streams["minibatches"])
@@ -95,7 +97,7 @@ class Learner:
         at.skipped_in_a_row = 0
         kl = float(experience.kl_B.mean())
         self.ledger.record(at.step, at.round, kl_step, kl)
-        self.controller.update(kl, len(rows), self.reward.ensemble.labels)
+        self.controller.update(kl, len(rows), self.reward.labels)
         self.pace(float(scored.scores_B.mean()))
         with timed("guard"):
             readings = self.see(experience, scored, {**learned, "objective/kl_step": kl_step})
@@ -119,21 +121,17 @@ class Learner:
         self.plateau.add(score)
         if self.plateau.settled:
             self.learning_rate.settle()
-            # Kept for the next round's refresh: the plateau test itself starts afresh below.
-            self.refresher.settled = True
+            if self.refresher is not None:
+                # Kept for the next round's refresh: the plateau test itself starts afresh below.
+                self.refresher.settled = True
             self.journal.event("lr_decayed", lr=self.learning_rate.rate)
             self.plateau.reset()
 
-    def drop_bad_scores(self, scored: Scored) -> str:
-        """Drop a step some of whose scores are no numbers; members with nothing else, step after step, are left out."""
-        ensemble, bad_K = self.reward.ensemble, ~scored.members_KB.isfinite().all(1)
-        members = [ensemble.sound[place] for place in bad_K.nonzero()[:, 0].tolist()]
-        named = " and ".join(map(str, members))
-        trouble = self.skip_step(f"the scores of reward member {named} are not all numbers")
-        if not trouble or not ensemble.can_spare(len(members)):
+    def drop_bad_scores(self, scored: Scored, fault: str) -> str:
+        """Drop a step that the reward has not scored; what of it gives nothing else, step after step, is left out."""
+        trouble = self.skip_step(fault)
+        if not trouble or not self.reward.mend(scored, MOST_SKIPPED):
             return trouble
-        for member in members:
-            ensemble.degrade(member, f"gave scores that are not numbers in {MOST_SKIPPED} steps in a row")
         self.journal.position.skipped_in_a_row = 0
         return ""
 

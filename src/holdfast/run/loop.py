@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.review import Outcome
 from holdfast.models.sharding import whole_state
 from holdfast.preferences.collector import Collector
+from holdfast.preferences.comparison import Comparison
 from holdfast.reward.refresher import Refresher
 from holdfast.run.host import LoopHost, Orders
 from holdfast.run.journal import Journal, Position
@@ -36,12 +37,15 @@ from holdfast.text import counted
 
 @dataclass
 class OnlineLoop:
-    """One noun per collaborator; `round` reads like the algorithm. Without a guard there is no `host`."""
+    """One noun per collaborator; `round` reads like the algorithm.
+
+    Without a guard there is no `host`, and without an ensemble there is no `refresher`.
+    """
 
     config: Config
     learner: Learner
     collector: Collector
-    refresher: Refresher
+    refresher: Refresher | None
     triggers: RefreshTriggers
     ledger: KLLedger
     orders: Orders
@@ -58,6 +62,13 @@ class OnlineLoop:
     @property
     def position(self) -> Position:
         return self.journal.position
+
+    @property
+    def training(self) -> Refresher:
+        """What trains the ensemble; refused where the reward is given."""
+        if self.refresher is None:
+            raise HoldfastError("The reward of this run is given (reward.source), so there is no ensemble to train.")
+        return self.refresher
 
     @property
     def stopped(self) -> bool:
@@ -134,10 +145,10 @@ class OnlineLoop:
         while at.step_in_round < self.config.run.steps_per_round:
             if at.step_in_round and self.owner.ends_round():
                 break
-            looked_at = self.learner.reward.ensemble.sound[:1]
+            looked_at = self.read_by
             if trouble := self.learner.step():
                 self.recover(trouble)
-            if self.host is not None and self.learner.reward.ensemble.sound[:1] != looked_at:
+            if self.host is not None and self.read_by != looked_at:
                 self.host.learn_known()  # another member's features from here on
             if self.spent:
                 reached, stop = self.ledger.reference, self.config.run.stop_at_kl
@@ -148,6 +159,11 @@ class OnlineLoop:
                 break
             if at.step_in_round < self.config.run.steps_per_round:
                 self.commit_within_round()
+
+    @property
+    def read_by(self) -> list[int]:
+        """The member of the ensemble whose features the guard's signals read; none of a reward that is given."""
+        return [] if self.refresher is None else self.refresher.ensemble.sound[:1]
 
     def recover(self, trouble: str) -> None:
         """The policy's steps have come apart: the guard takes it back, or the run ends."""
@@ -161,9 +177,9 @@ class OnlineLoop:
             return  # The policy is still the reference, whose answers version 1 was trained on.
         more, self.orders.label_more = self.orders.label_more, 1.0
         round = self.position.round
-        repeats = (
-            self.refresher.to_repeat(round, self.learner.streams.seed) if self.config.preferences.per_round else []
-        )
+        repeats: list[Comparison] = []
+        if self.refresher is not None and self.config.preferences.per_round:
+            repeats = self.refresher.to_repeat(round, self.learner.streams.seed)
         collected = self.collector.collect(round, self.learner.policy, self.learner.answers.sample, more, repeats)
         if collected:
             again = len(self.collector.store.answered([comparison.id for comparison in repeats]))
@@ -172,6 +188,8 @@ class OnlineLoop:
     def refresh_if_due(self) -> None:
         """Fine-tune the ensemble where a trigger says so and no freeze forbids it."""
         at, refresher = self.position, self.refresher
+        if refresher is None:
+            return
         kl_since = self.ledger.since(refresher.last_step)
         miscalibrated = self.host is not None and self.host.review.guard.miscalibrated
         reason = self.triggers.due(at.round, refresher.last_round, kl_since, refresher.settled, miscalibrated)
@@ -179,7 +197,7 @@ class OnlineLoop:
             reason, self.orders.refresh = self.orders.refresh, ""
         if reason is None:
             return
-        was_in_use = self.learner.reward.ensemble.version
+        was_in_use = refresher.ensemble.version
         outcome = refresher.refresh(at.round, at.step, self.learner.streams)
         if outcome is None:
             self.journal.event("refresh_skipped", reason=f"{reason}, but there are no new labels")

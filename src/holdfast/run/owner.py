@@ -145,22 +145,26 @@ class Owner:
             if leaves_good:
                 host.make_anchor()
                 host.review.good = then
+        refresher = self.learner.refresher
         why = f"{request.asked_by} asked for it" + (f": {request.reason}" if request.reason else "")
         self.learner.journal.event(
             "rollback", to=name, step_from=at.step, step_to=then.step, kl_undone=undone,
             undone=self.run_state.ledger.undone_spans(), reason=why, by=request.asked_by,
-            ensemble_version=self.learner.refresher.ensemble.version,
+            **({} if refresher is None else {"ensemble_version": refresher.ensemble.version}),
         )  # fmt: skip
         self.showcase.observe()
         return f"rolled back to {name}"
 
     def _reward(self, request: OwnerRequest) -> str:
         """An earlier version of the ensemble scores from here on; policy and labels stay as they are."""
-        version, ensemble = int(request.arguments["version"]), self.learner.refresher.ensemble
+        version, refresher = int(request.arguments["version"]), self.learner.refresher
+        if refresher is None:
+            raise HoldfastError("the reward of this run is given (reward.source) and has no versions.")
+        ensemble = refresher.ensemble
         if version == ensemble.version:
             raise HoldfastError(f"version {version} of the ensemble is in use already.")
         before = {"version": ensemble.version}
-        self.learner.refresher.return_to(version, self.run_state.ledger)
+        refresher.return_to(version, self.run_state.ledger)
         # Scores of two versions are not one curve.
         self.learner.plateau.reset()
         if self.host is not None:

@@ -22,13 +22,13 @@ from holdfast.reward.ensemble import VersionStore
 
 @dataclass(frozen=True)
 class RunState:
-    """The parts of a run: `taken_back` by a rollback, `going_on` through it."""
+    """The parts of a run: `taken_back` by a rollback, `going_on` through it; `versions` are those of its ensemble."""
 
     taken_back: Mapping[str, Part]
     going_on: dict[str, Part]
     ledger: KLLedger
     checkpoints: CheckpointStore
-    versions: VersionStore
+    versions: VersionStore | None
 
     def add(self, name: str, part: Part) -> None:
         """One more part that goes on; parts that themselves roll back can only be made after this."""
@@ -62,8 +62,9 @@ class RunState:
         return undone
 
     def check(self, snapshot: Snapshot) -> None:
-        """Refuse a checkpoint whose version of the ensemble is damaged."""
-        self.versions.verify(int(state_of(snapshot, "ensemble")["version"]))
+        """Refuse a checkpoint whose version of the ensemble, where there is one, is damaged."""
+        if self.versions is not None:
+            self.versions.verify(int(state_of(snapshot, "ensemble")["version"]))
 
 
 def good_at(name: str, snapshot: Snapshot) -> Good:

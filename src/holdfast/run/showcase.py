@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.models.prompt import Prompt, plain_text
 from holdfast.randomness import generator
-from holdfast.reward.source import RewardSource
+from holdfast.reward.source import Reward
 from holdfast.run.answers import Answers
 from holdfast.run.journal import Journal
 from holdfast.run.observer import Audience
@@ -20,7 +20,7 @@ class Showcase:
     prompts: Sequence[Prompt]
     seed: int
     answers: Answers
-    reward: RewardSource
+    reward: Reward
     journal: Journal
     audience: Audience
 

@@ -86,8 +86,8 @@ def work_reward(
 ) -> Done:
     """The first version of an ensemble, from every label there is and fresh ones."""
     with assemble(ingredients, place.run, progress, (), stop) as loop:
-        accuracy = loop.refresher.holdout_accuracy()
-        ensemble, store = loop.learner.reward.ensemble, loop.collector.store
+        accuracy = loop.training.holdout_accuracy()
+        ensemble, store = loop.training.ensemble, loop.collector.store
         known = store.labelled(watermark=ensemble.watermark)
     config = ingredients.config.reward
     pairs = pairs_of(ingredients.codec, [x for x in known if holdout_place(x.comparison.id) >= config.holdout])

@@ -1,0 +1,150 @@
+"""What a run has before its first round: models, answers, labels, the reward, and what trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from holdfast.config import Config
+from holdfast.models.codec import Codec
+from holdfast.models.load import save_model
+from holdfast.preferences.collector import Claimant, Collector
+from holdfast.preferences.store import PreferenceStore
+from holdfast.randomness import Cursor, Streams, generator
+from holdfast.reward.ensemble import Ensemble, VersionStore
+from holdfast.reward.importance import Importance
+from holdfast.reward.refresher import Refresher
+from holdfast.reward.source import Reward, RewardSource
+from holdfast.rollout.sampler import Rollout
+from holdfast.rollout.served import ServedSampler
+from holdfast.run.answers import Answers, sampling_of
+from holdfast.run.demand import label_budget
+from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import Ingredients
+from holdfast.run.journal import Journal
+from holdfast.run.models import Models
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run has before its first round: models, answers, labels, its reward and what trains it."""
+
+    models: Models
+    answers: Answers
+    collector: Collector
+    reward: Reward
+    refresher: Refresher | None
+    journal: Journal
+    streams: Streams
+
+
+def build_parts(
+    ingredients: Ingredients,
+    run: RunDirectory,
+    models: Models,
+    store: PreferenceStore,
+    journal: Journal,
+    after_people: Callable[[], None],
+) -> Parts:
+    """Answers, labels and the reward with what trains it, in their starting state."""
+    config, codec = ingredients.config, ingredients.codec
+    served = served_sampler(config, run, codec)
+    answers = Answers(models.policy, codec, sampling_of(config), journal.position, served)
+    ensemble = models.ensemble
+    collector = collector_of(ingredients, run, ensemble, store, journal, after_people)
+    ensemble.tell = lambda left_out: journal.event("member_degraded", **asdict(left_out))
+    refresher = refresher_of(ingredients, run, models, ensemble, store, journal, answers)
+    reward = RewardSource(ensemble, config.reward, partial(answers.sample, models.reference), config.flaw)
+    return Parts(models, answers, collector, reward, refresher, journal, Streams(config.run.seed))
+
+
+def collector_of(
+    ingredients: Ingredients,
+    run: RunDirectory,
+    claimant: Claimant,
+    store: PreferenceStore,
+    journal: Journal,
+    after_people: Callable[[], None],
+) -> Collector:
+    """Who asks people about answers, with who claims what they will say."""
+    config, task = ingredients.config, ingredients.task
+    return Collector(
+        run.key, ingredients.codec, task.prompts, store, task.labeller, claimant, config.preferences, config.run.seed,
+        after_people, budget=label_budget(config), event=journal.event,
+    )  # fmt: skip
+
+
+def standard_answers(ingredients: Ingredients, models: Models, answers: Answers) -> Rollout:
+    """Answers of the reference, on which scores are standardised; always the same ones."""
+    config, prompts, codec = ingredients.config, ingredients.task.prompts, ingredients.codec
+    rows = Cursor(len(prompts), config.run.seed, "standardise").take(config.reward.standardise_samples)
+    asked = [codec.encode_prompt(prompts[i]) for i in rows]
+    return answers.sample(models.reference, asked, generator(config.run.seed, "standardise"))
+
+
+def refresher_of(
+    ingredients: Ingredients,
+    run: RunDirectory,
+    models: Models,
+    ensemble: Ensemble,
+    store: PreferenceStore,
+    journal: Journal,
+    answers: Answers,
+) -> Refresher:
+    """What trains versions of the ensemble from the run's labels."""
+    config, codec = ingredients.config, ingredients.codec
+    standard = standard_answers(ingredients, models, answers)
+    refresher = Refresher(
+        ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
+        standard.prompts, standard.responses, journal.progress, config.gate, run.key,
+    )  # fmt: skip
+    if config.refresh.weights == "importance":
+        limits = codec.pad_id, config.policy.micro_batch_tokens, config.rollout.temperature
+        refresher.importance = Importance(models.policy, models.reference, *limits)
+    return refresher
+
+
+def first_ensemble(ingredients: Ingredients, parts: Parts, refresher: Refresher, ready: Path | None) -> None:
+    """Version 1: given, found finished from an earlier attempt, or trained on the first labels."""
+    collector, journal = parts.collector, parts.journal
+    if ready is not None:
+        VersionStore(ready).load_in_use_into(refresher.ensemble)
+        refresher.versions.save(refresher.ensemble)
+        return
+    if refresher.versions.numbers():
+        refresher.versions.load_in_use_into(refresher.ensemble)
+    else:
+        if ingredients.imported:
+            collector.store.add_comparisons([item.comparison for item in ingredients.imported])
+            collector.store.add_labels([label for item in ingredients.imported for label in item.labels])
+        journal.progress.begin("first comparisons", 1)
+        count = ingredients.config.reward.initial_comparisons
+        collector.collect_initial(count, parts.models.reference, parts.answers.sample)
+        journal.progress.advance()
+        outcome = refresher.first_version(parts.streams)
+        journal.tracker.event(
+            0, 0, "ensemble_trained", version=outcome.version, labels=outcome.labels, loss=outcome.loss,
+            trained_on=outcome.trained_on, train_accuracy=outcome.train_accuracy,
+            holdout_accuracy=outcome.holdout_accuracy, held_out=outcome.held_out,
+        )  # fmt: skip
+    # Some of the first comparisons are asked again: what honest people answer, for the gate to compare with.
+    if ingredients.config.preferences.per_round and collector.labeller is not None:
+        repeats = refresher.to_repeat(0, parts.streams.seed)
+        if repeats:
+            why = "of the first comparisons again, to check labels (gate.repeats)"
+            again = collector.ask(repeats, "before round 1", why)
+            journal.tracker.event(0, 0, "labels_repeated", repeats=again)
+
+
+def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSampler | None:
+    """Who samples from the policy, where a server does."""
+    if not config.vllm.url:
+        return None
+    here, _, there = config.vllm.weights.partition(":")
+    weights = Path(here) if here else run.path / "served"
+    return ServedSampler(
+        config.vllm, sampling_of(config), codec.eos_id, codec.pad_id, config.policy.micro_batch_tokens, weights,
+        save=lambda directory, lm, state: save_model(directory, lm, codec, state), there=there,
+    )  # fmt: skip
