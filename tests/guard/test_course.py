@@ -44,6 +44,17 @@ def test_the_later_half_says_where_the_policy_is() -> None:
     assert Course(watched=True).dropped
 
 
+def test_where_log_probs_are_not_known_nothing_is_said_of_the_distance() -> None:
+    nan = math.nan
+    step = Step.of(view([[nan]] * 2, [[nan]] * 2, [True, True]))
+    assert step.kl is None
+    assert step_from(step_state(step)) == step
+    course = Course((step, Step(0.0, None, 0.0), Step(0.3, None, 0.0), step))
+    assert course.kl == pytest.approx(0.3), "of those in the later half that are known"
+    unknown = Course((step, step), watched=True)
+    assert (unknown.kl, unknown.unmoved, unknown.dropped, unknown.advice()) == (None, False, False, [])
+
+
 @pytest.mark.parametrize(
     ("target", "floor", "lowered"),
     [(4.0, 0.0, 2.8), (4.0, 2.0, 2.8), (4.1, 3.5, 3.5), (4.0, 4.0, 4.0), (4.0, 10.3, 4.0)],

@@ -296,3 +296,58 @@ def test_a_saved_guard_that_does_not_fit_is_refused() -> None:
     for change in ({"guard": {}}, {"good": {"name": "g", "place": 1}}):
         with pytest.raises(HoldfastError, match="use another checkpoint"):
             saved.restore({**state, **change})
+
+
+class Elsewhere:
+    """A host whose trainer does what it likes about an advice: here it declines whatever it is told to."""
+
+    def __init__(self, **does: Any) -> None:
+        self.does, self.asked, self.events = does, list[str](), list[str]()
+        self.round, self.last, self.refreshes_at_once = 2, False, False
+        self.terms, self.fit, self.again = Terms(), None, dict
+        self.policy = self.reference = self.anchor = self.sample = None
+
+    def event(self, kind: str, **fields: object) -> None:
+        self.events.append(kind)
+
+    def say(self, line: str) -> None: ...
+
+    def learn_known(self) -> None: ...
+
+    def roll_back(self, good: Good) -> Any:
+        self.asked.append("rollback")
+        return self.does.get("rollback")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self.asked.append(name)
+
+
+def hacked(host: Elsewhere, told: list[Any]) -> tuple[Any, Any]:
+    """A round in which people prefer the reference in every pair, and what the review makes of it."""
+    config, audits = GuardConfig(), AuditConfig(pairs=24, more_pairs=72)
+    guard, auditing = Guard(config, 8, bar=20.0), cast(Any, Counting(1, {"reference": 0.0, "pointed": 0.0}, 2_000))
+    auditing.collector.asked, auditing.scalar = 0, None
+    held = Review(config, audits, 0, guard, auditing, Ladder(config))
+    held.decided = lambda verdict, actions: told.append((verdict.level, [a.rung for a in actions], list(host.asked)))
+    return held.conduct(cast(Any, host)), held
+
+
+def test_all_that_follows_from_a_verdict_is_told_before_any_of_it_is_done() -> None:
+    told: list[Any] = []
+    host = Elsewhere(rollback={"step_from": 12})
+    outcome, _ = hacked(host, told)
+    ((level, rungs, done_before),) = told
+    assert (level, done_before) == (outcome.verdict.level, [])
+    assert rungs == [action.rung for action in outcome.actions]
+    assert host.asked == rungs
+    assert outcome.rolled_back
+
+
+def test_a_rollback_that_was_not_done_is_left_out() -> None:
+    host = Elsewhere()
+    outcome, held = hacked(host, [])
+    assert "rollback" in [action.rung for action in outcome.actions]
+    assert not outcome.rolled_back
+    assert "rollback" not in host.events
+    assert host.events.count("left_out") == len(outcome.actions)
+    assert held.guard.evidence().value > 20.0, "what speaks against the policy, which is still there, is not forgotten"

@@ -45,9 +45,9 @@ class Terms:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step came to: KL to the reference, KL of its update where that is known, share of answers not ended."""
+    """What one step came to: KL to the reference and of its update where they are known, share of answers not ended."""
 
-    kl: float
+    kl: float | None
     moved: float | None
     unfinished: float
 
@@ -57,14 +57,17 @@ class Step:
         return cls(kl_of(view), moved, 1.0 - sum(view.finished) / max(1, len(view.finished)))
 
 
-def kl_of(view: StepView) -> float:
+def kl_of(view: StepView) -> float | None:
     """KL to the reference in nats per answer: the larger of two estimates, so that only a policy that is near looks so.
+
+    None where log-probs are not known, which are then NaN.
 
     r = log pi - log ref of a token: the mean of its sum is right but noisy, that of exp(-r) - 1 + r steady for small r.
     A host that knows means alone gives the same r for every token, of which only the first is right.
     """
     r_BT = torch.where(view.mask_BT.bool(), view.logprobs_BT - view.reference_logprobs_BT, 0.0).double()
-    return float(max(r_BT.sum(1).mean(), (torch.expm1(-r_BT) + r_BT).sum(1).mean())) if len(r_BT) else 0.0
+    kl = float(max(r_BT.sum(1).mean(), (torch.expm1(-r_BT) + r_BT).sum(1).mean())) if len(r_BT) else 0.0
+    return kl if math.isfinite(kl) else None
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,9 @@ class Course:
 
     @property
     def kl(self) -> float | None:
-        """KL to the reference in the later half of the steps."""
-        later = self.steps[len(self.steps) // 2 :]
-        return fmean(step.kl for step in later) if later else None
+        """KL to the reference in the later half of the steps, of those where it is known."""
+        known = [step.kl for step in self.steps[len(self.steps) // 2 :] if step.kl is not None]
+        return fmean(known) if known else None
 
     @property
     def unmoved(self) -> bool:

@@ -50,12 +50,18 @@ class Guard:
     """
 
     def __init__(
-        self, config: GuardConfig, rounds: int, bar: float | None = None, signals: Mapping[str, Signal] = SIGNALS
+        self,
+        config: GuardConfig,
+        rounds: int,
+        bar: float | None = None,
+        signals: Mapping[str, Signal] = SIGNALS,
+        *,
+        of_start: bool = False,
     ) -> None:
         if rounds < 1:
             raise HoldfastError(f"The guard is for {rounds} rounds; plan at least 1.")
         self._config, self._signals = config, signals
-        self._baselines = {name: Baseline(signal) for name, signal in signals.items()}
+        self._baselines = {name: Baseline(signal, of_start=of_start) for name, signal in signals.items()}
         self._rounds = rounds
         self._test = AlarmTest(config.false_alarm, rounds, bar)
         self._known = NOTHING_KNOWN

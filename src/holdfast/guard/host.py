@@ -109,8 +109,8 @@ class Host(Protocol[Player]):
         """Make the present policy the anchor, and keep it where a rollback finds it."""
         ...
 
-    def roll_back(self, good: Good) -> Mapping[str, Any]:
-        """Go back to the anchor as one transaction; what the event says of it."""
+    def roll_back(self, good: Good) -> Mapping[str, Any] | None:
+        """Go back to the anchor as one transaction; what the event says of it. None where it was not done."""
         ...
 
     def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change:

@@ -13,7 +13,7 @@ small losses, each too small for an alarm, carry it downhill far more slowly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic
 
@@ -77,7 +77,10 @@ class Outcome:
 
 @dataclass
 class Review(Generic[Player]):
-    """The guard with its collaborators; `good` is the anchor, and `audit_asked` says why the next audit is larger."""
+    """The guard with its collaborators; `good` is the anchor, and `audit_asked` says why the next audit is larger.
+
+    `decided` is told a verdict with all that follows from it, before any of it is done.
+    """
 
     config: GuardConfig
     audits: AuditConfig
@@ -88,14 +91,26 @@ class Review(Generic[Player]):
     good: Good = field(default_factory=Good)
     audit_asked: str = ""
     stopped: bool = False
+    decided: Callable[[Verdict, Sequence[Action]], None] = lambda verdict, actions: None
 
     @classmethod
     def planned(
-        cls, config: GuardConfig, audits: AuditConfig, rounds: int, seed: int, collector: Collector
+        cls,
+        config: GuardConfig,
+        audits: AuditConfig,
+        rounds: int,
+        seed: int,
+        collector: Collector,
+        *,
+        of_start: bool = False,
     ) -> Review[Player]:
-        """The review of a run with so many rounds: its guard, auditor and ladder, with the bar that its plan allows."""
+        """The review of a run with so many rounds: its guard, auditor and ladder, with the bar that its plan allows.
+
+        `of_start`: baselines are of the first batches of the training itself, and sentences say so.
+        """
         bar = planned_bar(config.false_alarm, rounds, audits.pairs, AuditPlan(audits).most)
-        return cls(config, audits, seed, Guard(config, rounds, bar), RoundAuditor(collector, audits), Ladder(config))
+        guard = Guard(config, rounds, bar, of_start=of_start)
+        return cls(config, audits, seed, guard, RoundAuditor(collector, audits), Ladder(config))
 
     @property
     def acts(self) -> bool:
@@ -136,9 +151,11 @@ class Review(Generic[Player]):
             actions += choice.actions()
         if host.refreshes_at_once and self.guard.miscalibrated and not any(a.rung == "refresh" for a in actions):
             actions.append(Action("refresh", "the last audit found the ensemble's claims wrong"))
+        self.decided(verdict, actions)
+        rolled_back = False
         for action in actions:
             if self.acts:
-                self._act(host, action)
+                rolled_back |= self._act(host, action) and action.rung == "rollback"
             else:
                 host.event("advice", rung=action.rung, reason=action.reason)
         stands = self.stands(verdict, pairs)
@@ -146,7 +163,6 @@ class Review(Generic[Player]):
             self.good = host.keep_good()
         self.learn_claims(host, verdict, judged)
         self.guard.close_round(verdict)
-        rolled_back = self.acts and any(action.rung == "rollback" for action in actions)
         return Outcome(verdict, judged, actions, stands, rolled_back)
 
     def learn_claims(self, host: Host[Player], verdict: Verdict, pairs: Sequence[AuditPair]) -> None:
@@ -169,23 +185,27 @@ class Review(Generic[Player]):
             self._act(host, action)
         return bool(actions)
 
-    def _act(self, host: Host[Player], action: Action) -> None:
-        """Have the host do one thing about a verdict, and write down what it changed."""
-        if action.rung == "rollback":
-            about = host.roll_back(self.good)
-            self.guard.after_rollback()
-            host.learn_known()
-            host.event("rollback", to=self.good.name, step_to=self.good.step, reason=action.reason, **about)
-        elif action.rung == "stop":
+    def _act(self, host: Host[Player], action: Action) -> bool:
+        """Have the host do one thing about a verdict, and write down what it changed; whether it was done."""
+        if action.rung == "stop":
             self.stopped = True
             host.event("stopped", reason=action.reason)
-        elif (change := self._remedy(host, action)) is None:
-            host.event("left_out", rung=action.rung, reason=action.reason)
-        else:
+            return True
+        if action.rung == "rollback":
+            about = host.roll_back(self.good)
+            if about is not None:
+                self.guard.after_rollback()
+                host.learn_known()
+                host.event("rollback", to=self.good.name, step_to=self.good.step, reason=action.reason, **about)
+                return True
+        elif (change := self._remedy(host, action)) is not None:
             host.event(
                 "action", rung=action.rung, words=change.words, before=change.before, after=change.after,
                 changed=change.before != change.after, reason=action.reason,
             )  # fmt: skip
+            return True
+        host.event("left_out", rung=action.rung, reason=action.reason)
+        return False
 
     def _remedy(self, host: Host[Player], action: Action) -> Change | None:
         match action.rung:

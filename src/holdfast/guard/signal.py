@@ -65,7 +65,7 @@ class Signal:
     `read` takes it from a batch, and gives None where a batch cannot show it. A signal with `derived_from` is instead
     made by `derive` from the last readings of another one, oldest first. `side` is the suspicious one. `floor` is the
     smallest standard deviation, on the signal's scale, that a baseline may have: changes much smaller do not matter.
-    `needs` says in words what of the reward it reads, where not every reward has it.
+    `needs` says in words what it reads, where not every reward or trainer has it.
     """
 
     family: Family

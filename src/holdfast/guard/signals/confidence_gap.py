@@ -30,5 +30,5 @@ SIGNAL = Signal(
     words=level("the policy is surer of answers that the reward prefers by", "nats a token"),
     read=read,
     floor=0.05,
-    needs="a reward that is one number",
+    needs="a reward that is one number, and the policy's log-probs",
 )

@@ -10,4 +10,5 @@ SIGNAL = Signal(
     words=times("answers hold", "more choice", "less choice"),
     read=lambda view, known: float(view.surprisal_B.mean()) if len(view.surprisal_B) else None,
     floor=0.5,
+    needs="the policy's log-probs",
 )

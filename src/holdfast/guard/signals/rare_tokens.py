@@ -17,4 +17,5 @@ SIGNAL = Signal(
     words=level("the answers' tokens are rare among labelled ones:", "nats a token"),
     read=read,
     floor=0.05,
+    needs="labels that the reward learnt from",
 )

@@ -19,4 +19,5 @@ SIGNAL = Signal(
     words=level("the policy's perplexity on its own answers is"),
     read=read,
     scale="log",
+    needs="the policy's log-probs",
 )

@@ -17,4 +17,5 @@ SIGNAL = Signal(
     words=share("of the answers' tokens were never labelled"),
     read=read,
     floor=0.005,
+    needs="labels that the reward learnt from",
 )
