@@ -27,6 +27,8 @@ from holdfast.people.label_weights import LabellerWeights
 from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
 from holdfast.preferences.store import PreferenceStore
+from holdfast.reward.scores import Asked, why_skipped
+from holdfast.reward.sources.opening import open_source
 from holdfast.run.build import controller_of
 from holdfast.train.ppo import PPO, NonFiniteStep
 from holdfast.worlds.registry import load_world
@@ -54,16 +56,16 @@ ORDER = [
     ["models", "track"],
     ["checkpoint", "config", "parallel", "control", "charts", "interop"],
     ["events", "remote"],
-    ["statistics"],
+    ["own_code", "statistics"],
     ["", "documents", "errors", "algorithms", "randomness", "text"],
 ]
-ROOT = {"", "__main__", "documents", "errors", "randomness", "statistics", "text"}
+ROOT = {"", "__main__", "documents", "errors", "own_code", "randomness", "statistics", "text"}
 
 LINE_OF = {name: line for line, rooms in enumerate(ORDER) for name in rooms}
 
 # Modules are nouns; these end in -ing and are nouns of the field, or the name of a signal or an experiment.
 NOUNS_IN_ING = {
-    "beginning", "decoding", "encoding", "labelling", "masking", "packing", "prompt_copying", "serving",
+    "beginning", "decoding", "encoding", "labelling", "masking", "opening", "packing", "prompt_copying", "serving",
     "sharding", "training", "tuning",
 }  # fmt: skip
 
@@ -264,12 +266,24 @@ def test_every_setting_is_read_by_something(
     words = ["--runs", str(tmp_path), "--name", "stages", "--stages", "sft,reward,distil,ppo,dpo"]
     assert main(["pipeline", *words, *stages]) == 0
     controller_of(load_config(None, ["kl.controller=adaptive"]))
+    read_reward(tmp_path)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\nb\n")
     load_world(load_config(None, ["world.name=files", f"data.prompts={prompts}"]))
     declared = {f"{section}.{name}" for section, names in DECLARED.items() for name in names}
     assert len(declared) > 80
     assert declared - read_settings == set()
+
+
+def read_reward(place: Path) -> None:
+    """A reward of the user's, of which so many answers have no score that the step is not worth taking."""
+    (place / "mine.py").write_text("def score(completion):\n    return None")
+    reward = load_config(None, {"reward.source": f"{place / 'mine.py'}:score"}).reward
+    source = open_source(reward, JudgeConfig())
+    assert source is not None
+    scores = source.score(Asked(["p"], ["a"]))
+    source.close()
+    assert why_skipped(scores.scored_B, scores.reasons(), reward)
 
 
 def a_comparison() -> Comparison:

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from holdfast.reward.scores import Asked, number_of, scores_of
+from holdfast.reward.outcome import Unscored, number_of
+from holdfast.reward.scores import Asked, scores_of
 
 
 @pytest.mark.parametrize("value", [1, 0.5, True, torch.tensor(2.0), torch.ones(())])
@@ -29,11 +30,12 @@ def test_what_is_no_score_has_a_reason(value: object, why: str) -> None:
 
 
 def test_what_is_not_scored_is_not_zero() -> None:
-    scores = scores_of([1.0, None, 0.0, math.nan, "it timed out"])
-    assert scores.scored_B.tolist() == [True, False, True, False, False]
+    scores = scores_of([1.0, None, 0.0, math.nan, Unscored("it timed out"), "1.0"])
+    assert scores.scored_B.tolist() == [True, False, True, False, False, False]
     assert scores.total_B[scores.scored_B].tolist() == [1.0, 0.0]
-    assert scores.share_unscored == 0.6
+    assert scores.share_unscored == 4 / 6
     assert scores.unscored[4] == "it timed out"
+    assert "str" in scores.unscored[5], "a text is no number, whatever it says"
     assert "1 answer: the reward gave None" in scores.reasons()
 
 

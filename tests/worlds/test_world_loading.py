@@ -6,10 +6,11 @@ import pytest
 
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
+from holdfast.own_code import load_own
 from holdfast.preferences.comparison import Demonstration
 from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.files import Files
-from holdfast.worlds.registry import load_class, load_task, load_world
+from holdfast.worlds.registry import load_task, load_world
 
 WORLD = """
 from holdfast.errors import HoldfastError
@@ -156,14 +157,14 @@ def test_a_labeller_that_is_none(file: Path) -> None:
     with pytest.raises(HoldfastError, match="is not a labeller"):
         load_task(config, load_world(config))
     with pytest.raises(HoldfastError, match=r"world\.labeller is 'concierge'; it has to be path/to/file\.py:Class"):
-        load_class("concierge", "world.labeller")
+        load_own("concierge", "world.labeller")
 
 
 def test_a_file_that_cannot_be_imported(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("def oops(:\n")
     with pytest.raises(HoldfastError, match="cannot be imported: SyntaxError"):
-        load_class(f"{broken}:Mine", "world.name")
+        load_own(f"{broken}:Mine", "world.name")
 
 
 def test_dataclasses_in_a_user_s_file_work(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_dataclasses_in_a_user_s_file_work(tmp_path: Path) -> None:
     path.write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass W:\n    seed: int\n"
     )
-    assert load_class(f"{path}:W", "world.name")(3).seed == 3
+    assert load_own(f"{path}:W", "world.name")(3).seed == 3
 
 
 def test_a_world_of_files(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from holdfast.config import schema
+from holdfast.config.reward_source import kind_of, parts_of
 from holdfast.config.section import Section, section
 from holdfast.errors import HoldfastError
 
@@ -41,7 +42,7 @@ class Config(Section):
     track: schema.TrackConfig = field(default_factory=schema.TrackConfig)
 
     def __post_init__(self) -> None:
-        for rules in (_policy, _learning, _reward, _kl, _surroundings):
+        for rules in (_policy, _learning, _reward, _source, _kl, _surroundings):
             rules(self)
 
 
@@ -125,6 +126,31 @@ def _reward(c: Config) -> None:
         )
 
 
+def _source(c: Config) -> None:
+    parts = parts_of(c.reward.parts)
+    if c.reward.source and parts:
+        raise HoldfastError("reward.source and reward.parts are both set; name all sources in reward.parts.")
+    specs = {f"reward.parts.{part.name}.source": part.source for part in parts}
+    specs |= {"reward.source": c.reward.source} if c.reward.source else {}
+    kinds = {setting: kind_of(spec, setting) for setting, spec in specs.items()}
+    if c.reward.refresh and kinds.get("reward.source") != "model":
+        raise HoldfastError(
+            "reward.refresh is for reward.source = model:DIR, which learns from new labels; leave it out, since "
+            + ("the ensemble is refreshed in any case." if not kinds else "nothing else can.")
+        )
+    for setting, kind in kinds.items():
+        if kind in ("judge", "rubric"):
+            _judge(c, f"{setting} = {specs[setting]}")
+
+
+def _judge(c: Config, who: str) -> None:
+    """A judge has an address and a name."""
+    if not c.judge.url.startswith(("http://", "https://")):
+        raise HoldfastError(f"{who} needs judge.url, such as http://127.0.0.1:8000/v1.")
+    if not c.judge.model:
+        raise HoldfastError(f"{who} needs judge.model, the model's name there.")
+
+
 def _kl(c: Config) -> None:
     if c.kl.controller != "fixed" and c.kl.beta <= 0:
         raise HoldfastError(f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0.")
@@ -160,12 +186,7 @@ def _surroundings(c: Config) -> None:
             "never disagrees."
         )
     if c.world.labeller in ("judge", "people+judge"):
-        if not c.judge.url.startswith(("http://", "https://")):
-            raise HoldfastError(
-                f"world.labeller = {c.world.labeller} needs judge.url, such as http://127.0.0.1:8000/v1."
-            )
-        if not c.judge.model:
-            raise HoldfastError(f"world.labeller = {c.world.labeller} needs judge.model, the model's name there.")
+        _judge(c, f"world.labeller = {c.world.labeller}")
     if c.vllm.url and not c.vllm.url.startswith(("http://", "https://")):
         raise HoldfastError(f"vllm.url is {c.vllm.url!r}; write it like http://127.0.0.1:8000.")
     if any(first < 1 or last < first for first, last in c.refresh.freeze):

@@ -133,8 +133,28 @@ class VLLMConfig(Section):
 
 @section
 class RewardConfig(Section):
-    """The reward ensemble and how its scores become one reward."""
+    """What scores answers: the reward ensemble and how its scores become one reward, or a reward of yours."""
 
+    source: str = setting(
+        "",
+        "what scores answers instead of the ensemble: path/to/file.py:name, model:DIR, judge, a rubric's file (.toml "
+        "or .json), or a reward service's http address; empty for the ensemble",
+    )
+    parts: dict[str, Any] = setting(
+        {},
+        "several sources in one reward, each by a name: {source, weight, gate, normalise}; docs/rewards.md has them",
+    )
+    refresh: bool = setting(False, "fine-tune a model:DIR on new labels, behind the gate")
+    timeout_seconds: float = setting(
+        30.0,
+        "longest wait for one answer's score, or for one call of a function that takes whole batches",
+        gt=0,
+        free=True,
+    )
+    parallel: int = setting(16, "answers that are scored at once, and processes of a function", ge=1, free=True)
+    unscored_limit: float = setting(
+        0.25, "share of a batch without a score above which the step is skipped", ge=0, le=1
+    )
     members: int = setting(3, "reward models in the ensemble", ge=1)
     pooling: Literal["last", "mean"] = setting(
         "mean", "what a member's head reads: the state of the answer's last token, or the mean over its tokens"
@@ -268,7 +288,7 @@ class PeopleConfig(Section):
 
 @section
 class JudgeConfig(Section):
-    """A model that judges over an OpenAI-compatible endpoint, for world.labeller = judge or people+judge."""
+    """A model that judges over an OpenAI-compatible endpoint: as a labeller (world.labeller), or as the reward."""
 
     url: str = setting("", "base URL of the endpoint, such as http://127.0.0.1:8000/v1", free=True)
     model: str = setting("", "name of the model there")

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from holdfast.documents import TOO_DEEP, json_of
 from holdfast.errors import HoldfastError
+from holdfast.remote.event_loop import event_loop
 from holdfast.text import visible
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class _Line:
     def __init__(self, service: RemoteService) -> None:
         self.process = os.getpid()
         self._longest = service.longest_reply
-        self._loop = _event_loop(self.process)
+        self._loop = event_loop()
         self._client = _client(service)
 
     def exchange(
@@ -259,19 +260,6 @@ class _Line:
     def hang_up(self) -> None:
         if self.process == os.getpid():
             asyncio.run_coroutine_threadsafe(self._client.aclose(), self._loop)
-
-
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
-_loops_lock = threading.Lock()
-
-
-def _event_loop(process: int) -> asyncio.AbstractEventLoop:
-    """The loop of this process, in a thread that ends with it."""
-    with _loops_lock:
-        if process not in _loops:
-            _loops[process] = asyncio.new_event_loop()
-            threading.Thread(target=_loops[process].run_forever, name="holdfast-remote", daemon=True).start()
-        return _loops[process]
 
 
 def _client(service: RemoteService) -> httpx.AsyncClient:

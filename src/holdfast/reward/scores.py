@@ -19,14 +19,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from holdfast.config.schema import RewardConfig
 from holdfast.models.prompt import Prompt
-from holdfast.text import counted
+from holdfast.reward.outcome import OneScore, Unscored, read_outcome
+from holdfast.text import counted, percent
 
 # What a row of the prompts file has beside the prompt: a test's expected value, a schema, whatever a reward reads.
 Columns = Mapping[str, Any]
 
-# No reward that means something is larger; a 1e30 would be all that its batch learns from.
-LARGEST = 1e6
 # Reasons that are told of a batch: the commonest ones.
 MOST_REASONS = 3
 
@@ -64,12 +64,14 @@ class Asked:
 class Scores:
     """The scores of a batch: the reward, its components by name, and why some answers have none (by row).
 
-    What could not be scored is NaN. A source of one component need not name it.
+    What could not be scored is NaN. A source of one component need not name it. `weights` say how much of the reward
+    one unit of a component is; of a component without one that is not known.
     """
 
     total_B: Tensor
     components: Mapping[str, Tensor] = field(default_factory=dict)
     unscored: Mapping[int, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def scored_B(self) -> Tensor:
@@ -101,57 +103,51 @@ class ScoreSource(Protocol):
         ...
 
 
-def scores_of(outcomes: Sequence[object]) -> Scores:
-    """Scores from what a source gave for each answer: a number, numbers by component, or a reason in words.
+@dataclass(frozen=True)
+class Discount:
+    """How much a component of a reward counts, before something was done about it and after."""
 
-    Of components, `score` is the reward where it is among them; else the reward is their sum.
-    """
-    total, parts = [math.nan] * len(outcomes), list[Mapping[str, float]]()
-    unscored: dict[int, str] = {}
-    for row, outcome in enumerate(outcomes):
-        read = read_outcome(outcome)
-        if isinstance(read, str):
-            unscored[row] = read
-            parts.append({})
-            continue
-        total[row], by_name = read
-        parts.append(by_name)
-    names = dict.fromkeys(name for by_name in parts for name in by_name)
-    components = {name: numbers([by_name.get(name, math.nan) for by_name in parts]) for name in names}
-    return Scores(numbers(total), components, unscored)
+    component: str
+    before: float
+    after: float
 
 
-def read_outcome(outcome: object) -> tuple[float, dict[str, float]] | str:
-    """The reward and its components, or why there are none."""
-    if isinstance(outcome, str):
-        return outcome
-    if not isinstance(outcome, Mapping):
-        value = number_of(outcome)
-        return value if isinstance(value, str) else (value, {})
-    read = {str(name): number_of(value) for name, value in outcome.items()}
-    wrong = next((f"{name}: {value}" for name, value in read.items() if isinstance(value, str)), None)
-    if wrong is not None or not read:
-        return wrong or "the reward gave no component"
-    values = {name: value for name, value in read.items() if isinstance(value, float)}
-    components = {name: value for name, value in values.items() if name != "score"}
-    return values["score"] if "score" in values else math.fsum(components.values()), components
+class AdjustableSource(ScoreSource, Protocol):
+    """A reward source whose components can be counted for less while it is in use; that is all the state it has."""
+
+    def discount(self, component: str, factor: float) -> Discount | None:
+        """Count a component `factor` times as much as now; an empty name is the whole reward. None: there is none."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
-def number_of(value: object) -> float | str:
-    """A score as a number, or why it is none."""
-    if value is None:
-        return "the reward gave None"
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return f"the reward gave {type(value).__name__}, which is no number"
-    if math.isnan(number):
-        return "the reward gave NaN"
-    if abs(number) > LARGEST:
-        return f"the reward gave {number:g}, beyond any score ({LARGEST:g})"
-    return number
+def scores_of(outcomes: Sequence[object], weights: Mapping[str, float] | None = None) -> Scores:
+    """Scores from what a source gave for each answer: a number, numbers by component, or why there is none."""
+    read = [read_outcome(outcome) for outcome in outcomes]
+    scored = [one if isinstance(one, OneScore) else OneScore(math.nan) for one in read]
+    names = dict.fromkeys(name for one in scored for name in one.components)
+    return Scores(
+        numbers([one.score for one in scored]),
+        {name: numbers([one.components.get(name, math.nan) for one in scored]) for name in names},
+        {row: one.why for row, one in enumerate(read) if isinstance(one, Unscored)},
+        dict.fromkeys(names, 1.0) if weights is None else weights,
+    )
 
 
 def numbers(values: Sequence[float]) -> Tensor:
     """values_B in single precision, as rewards are worked with."""
     return torch.tensor(list(values), dtype=torch.float32)
+
+
+def why_skipped(scored_B: Tensor, reasons: Sequence[str], reward: RewardConfig) -> str | None:
+    """Why a step is not worth taking: so many of its answers could not be scored. None where it is."""
+    share = 1.0 - float(scored_B.double().mean()) if len(scored_B) else 0.0
+    if share <= reward.unscored_limit:
+        return None
+    return (
+        f"{percent(share)} of the answers could not be scored, more than reward.unscored_limit = "
+        f"{reward.unscored_limit:g}: {'; '.join(reasons)}"
+    )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from holdfast.config import Config
@@ -14,6 +11,7 @@ from holdfast.config.schema import DataConfig
 from holdfast.data.splits import Lengths
 from holdfast.errors import HoldfastError, OwnCodeError
 from holdfast.models.prompt import Message
+from holdfast.own_code import load_own
 from holdfast.people.team import MODES, TeamLabeller
 from holdfast.preferences.comparison import Demonstration
 from holdfast.worlds.boat_race import Arrows, BoatRace
@@ -36,7 +34,7 @@ def load_world(config: Config) -> World:
     if name == "files":
         return Files(config.data)
     _refuse_unused_files(config.data)
-    kind = WORLDS[name] if name in WORLDS else load_class(name, "world.name", BUILT_IN)
+    kind = WORLDS[name] if name in WORLDS else load_own(name, "world.name", BUILT_IN)
     world = _call(kind, name, seed, options)
     if not isinstance(world, World):
         missing = [
@@ -75,12 +73,12 @@ def _labeller(config: Config) -> Any:
     for mode in MODES:
         if name == mode:
             return TeamLabeller(mode, config)
-    return _call(load_class(name, "world.labeller", MODES), name, config.run.seed, {})
+    return _call(load_own(name, "world.labeller", MODES), name, config.run.seed, {})
 
 
 def load_flaw(spec: str, seed: int, demonstrations: Sequence[Demonstration] = ()) -> Flaw:
     """The flaw of this name, or in this file, made with the run's seed; it may read the demonstrations first."""
-    kind = KNOWN_FLAWS[spec] if spec in KNOWN_FLAWS else load_class(spec, "flaw.name", tuple(KNOWN_FLAWS))
+    kind = KNOWN_FLAWS[spec] if spec in KNOWN_FLAWS else load_own(spec, "flaw.name", tuple(KNOWN_FLAWS))
     flaw = _call(kind, spec, seed, {})
     if not isinstance(flaw, Flaw) or not callable(flaw.bonus):
         raise HoldfastError(f"The class {spec} is not a flaw: it needs name and bonus(prompt, response).")
@@ -125,29 +123,6 @@ def _check_texts(name: str, task: Task) -> None:
             raise HoldfastError(
                 f"The world {name} gives {prompt!r:.60} as a prompt; give a text or a tuple of Messages."
             )
-
-
-def load_class(spec: str, setting: str, names: Sequence[str] = ()) -> Any:
-    """The class that `path/to/file.py:Class` names; `names` are what else could have been given."""
-    path_text, colon, class_name = spec.rpartition(":")
-    if not colon or not path_text.endswith(".py"):
-        known = f"one of {', '.join(names)} or " if names else ""
-        raise HoldfastError(f"{setting} is {spec!r}; it has to be {known}path/to/file.py:Class.")
-    path = Path(path_text)
-    if not path.is_file():
-        raise HoldfastError(f"{setting} names the file {path}, which does not exist.")
-    module_spec = importlib.util.spec_from_file_location(f"holdfast_user_{path.stem}", path)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_spec.name] = module
-    try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise OwnCodeError(f"The file {path} cannot be imported", error) from error
-    if not hasattr(module, class_name):
-        raise HoldfastError(f"The file {path} has no class {class_name}.")
-    return getattr(module, class_name)
 
 
 def _call(kind: Any, name: str, seed: int, options: dict[str, Any]) -> Any:

@@ -1,0 +1,38 @@
+"""From settings to a reward source."""
+
+from __future__ import annotations
+
+from holdfast.config.reward_source import kind_of, parts_of
+from holdfast.config.schema import JudgeConfig, RewardConfig
+from holdfast.errors import HoldfastError
+from holdfast.reward.scores import AdjustableSource
+from holdfast.reward.sources.adjusted import AdjustedSource
+from holdfast.reward.sources.cache import CachedSource, PlainSource
+from holdfast.reward.sources.function import FunctionSource
+from holdfast.reward.sources.parts import opened_parts
+from holdfast.reward.sources.workers import Allowance
+
+
+def open_source(reward: RewardConfig, judge: JudgeConfig) -> AdjustableSource | None:
+    """The source that the settings name; None where that is the ensemble.
+
+    What cannot be used, such as a file that is not there, is said here, before anything is written.
+    """
+
+    def one(spec: str, setting: str) -> CachedSource:
+        return CachedSource(_opened(spec, setting, reward, judge))
+
+    if parts := parts_of(reward.parts):
+        return opened_parts(parts, one)
+    return AdjustedSource(one(reward.source, "reward.source")) if reward.source else None
+
+
+def _opened(spec: str, setting: str, reward: RewardConfig, judge: JudgeConfig) -> PlainSource:
+    allowance = Allowance(reward.timeout_seconds, reward.parallel)
+    if reward.refresh:
+        raise HoldfastError("reward.refresh is not there yet; leave it out.")
+    match kind_of(spec, setting):
+        case "function":
+            return FunctionSource(spec, allowance, setting)
+        case kind:
+            raise HoldfastError(f"{setting} = {spec}: there is no {kind} as a reward yet.")
