@@ -20,17 +20,17 @@ import people_at_work
 import small_run
 from holdfast.cli.main import main
 from holdfast.config import Config, config_toml, load_config
-from holdfast.config.schema import JudgeConfig, RewardConfig
+from holdfast.config.schema import JudgeConfig
+from holdfast.control.kl import KLBudget
 from holdfast.errors import HoldfastError
 from holdfast.people.judge import JudgeLabeller
 from holdfast.people.label_weights import LabellerWeights
 from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
-from holdfast.preferences.judge_model import JudgeModel
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.scores import Asked, why_skipped
 from holdfast.reward.sources.opening import open_source
-from holdfast.run.build import controller_of
+from holdfast.run.control import controller_of
 from holdfast.train.ppo import PPO, NonFiniteStep
 from holdfast.worlds.registry import load_world
 from vllm_stand_in import StandIn, policy_in, serving
@@ -253,7 +253,7 @@ def test_every_setting_is_read_by_something(
     with pytest.raises(HoldfastError, match="cannot be reached"):
         judge.label([a_comparison()])
     with monkeypatch.context() as patch:
-        patch.setattr(JudgeModel, "ask", lambda self, question, read: Choice.A)
+        patch.setattr(JudgeLabeller, "_ask", lambda self, item: Choice.A)
         judge.label([a_comparison()])
     with PreferenceStore.open(f"sqlite:///{tmp_path / 'people.db'}") as store:
         LabellerWeights(store, "small", load_config().people.unreliable).update()
@@ -266,7 +266,7 @@ def test_every_setting_is_read_by_something(
     )  # fmt: skip
     words = ["--runs", str(tmp_path), "--name", "stages", "--stages", "sft,reward,distil,ppo,dpo"]
     assert main(["pipeline", *words, *stages]) == 0
-    controller_of(load_config(None, ["kl.controller=adaptive"]))
+    controller_of(load_config(None, ["kl.controller=adaptive"]), KLBudget(1.0, 0.0, 1.0))
     read_reward(tmp_path)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\nb\n")
@@ -285,10 +285,6 @@ def read_reward(place: Path) -> None:
     scores = source.score(Asked(["p"], ["a"]))
     source.close()
     assert why_skipped(scores.scored_B, scores.reasons(), reward)
-    away = JudgeConfig(url="http://127.0.0.1:1/v1", mode="pairwise", timeout_seconds=0.1)
-    judge = open_source(RewardConfig(source="judge"), away)
-    assert judge is not None
-    assert judge.score(Asked(["p", "p"], ["a", "b"], group=2)).share_unscored == 1.0
 
 
 def a_comparison() -> Comparison:

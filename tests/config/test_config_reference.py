@@ -42,7 +42,7 @@ def test_defaults_can_be_copied_into_a_file(tmp_path: Path) -> None:
 def test_limits_and_choices_are_in_words() -> None:
     assert ROWS["kl.controller"][2] == "`fixed`, `adaptive`, `budget`"
     assert ROWS["rollout.top_p"][2] == "number, above 0, at most 1"
-    assert ROWS["ppo.lr"][2] == "number, above 0"
+    assert ROWS["ppo.clip"][2] == "number, above 0"
     assert ROWS["run.rounds"][2] == "whole number, at least 1"
     assert ROWS["policy.fast"][2] == "true or false"
     assert ROWS["track.sinks"][2] == "list of texts"

@@ -8,6 +8,7 @@ from pathlib import Path
 from pages import ROOT
 
 from holdfast.config import load_config
+from holdfast.run.loop import HARD_LIMIT
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
@@ -27,7 +28,9 @@ def test_what_is_off_by_default_is_off_and_what_is_not_on_is_not_called_automati
     automatic = next(found[0] for _, found in said(r"\*\*What is automatic:\*\*.*?- \*\*"))
     limits = re.findall(r"hard KL limit[^;]*", automatic)
     assert limits
-    assert all("`kl.hard_limit`, off by default" in words for words in limits)
+    assert all("`kl.hard_limit`, twice the target by default" in words for words in limits)
+    assert value_of("kl.hard_limit") == -1
+    assert HARD_LIMIT == 2
 
 
 def test_numbers_that_are_called_defaults_are() -> None:

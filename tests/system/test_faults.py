@@ -218,7 +218,7 @@ NO_ROOM = {
     "imitating": ("holdfast.train.sft:sft_loss", 3, no_room_on_the_cpu, "lower policy.micro_batch_tokens"),
     "sampling": ("holdfast.rollout.sampler:sample_with", 4, no_room_on_the_gpu, "lower rollout.max_batch"),
     "refreshing": ("holdfast.reward.training:_accumulate", 7, no_room_on_the_cpu, "or reward.members"),
-    "optimising": ("holdfast.train.ppo:PPO._accumulate", 9, no_room_in_python, "policy.gradient_checkpointing = true"),
+    "optimising": ("holdfast.train.ppo:PPO._accumulate", 13, no_room_in_python, "policy.gradient_checkpointing = true"),
 }
 
 

@@ -28,7 +28,8 @@ POINTS = {
     "in the middle of SFT": Point("holdfast.train.sft:sft_loss", call=5),
     "first labels stored, version 1 not trained": Point("holdfast.reward.refresher:Refresher.first_version"),
     "version 1 saved, no checkpoint yet": Point("holdfast.reward.refresher:Refresher.first_version", when="after"),
-    "in the middle of the first step": Point("holdfast.train.ppo:PPO._accumulate", call=3),
+    "in the middle of the probe of the rate": Point("holdfast.train.ppo:PPO._accumulate", call=3),
+    "in the middle of the first step": Point("holdfast.train.ppo:PPO._accumulate", call=7),
     "version 3 saved, not in a checkpoint": Point("holdfast.reward.ensemble:VersionStore.save", call=3, when="after"),
     "metrics row written, gold row not": Point("holdfast.track.tracker:Tracker.metrics", call=5, when="after"),
     "last rows written, checkpoint not": Point("holdfast.run.loop:OnlineLoop.commit", about="round-0003"),
@@ -41,7 +42,7 @@ CHAIN = (
     Point("holdfast.worlds.simulated_labeller:SimulatedLabeller.label"),  # comparisons stored, not yet labelled
     Point("holdfast.reward.training:_fit_member", call=2),  # one member of version 1 is trained
     Point("holdfast.run.loop:OnlineLoop.commit", when="after"),  # the first checkpoint is there
-    Point("holdfast.train.ppo:PPO._accumulate", call=7),  # in the middle of step 2
+    Point("holdfast.train.ppo:PPO._accumulate", call=11),  # in the middle of step 2
     Point("holdfast.run.loop:OnlineLoop.collect", call=2, when="after"),  # a round's labels are stored
     Point("holdfast.reward.training:_fit_member", call=2),  # in the middle of a refresh
     Point("holdfast.reward.training:_fit_member", call=2),  # at the same place again
@@ -60,7 +61,7 @@ def test_killed_and_resumed_equals_unbroken(point: Point, unbroken_result: dict[
 
 
 def test_at_most_one_step_is_done_again(unbroken_result: dict[str, object], tmp_path: Path) -> None:
-    run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._accumulate", call=18), SlowSteps())
+    run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._accumulate", call=22), SlowSteps())
     assert (run / "checkpoints" / "round-0002").is_dir()
     resume(run)
     assert differences(result_of(run), unbroken_result) == []
@@ -106,7 +107,7 @@ def test_the_clock_may_jump_between_two_starts(
 
 def test_a_critic_of_its_own_comes_back_too(tmp_path: Path) -> None:
     whole = small_run.run(tmp_path / "whole", policy__critic="model")
-    point = Point("holdfast.train.ppo:PPO._accumulate", call=15)
+    point = Point("holdfast.train.ppo:PPO._accumulate", call=19)
     run = run_until(tmp_path, point, SlowSteps(), policy__critic="model")
     resume(run)
     assert any(name.startswith("critic/") for name in result_of(run))

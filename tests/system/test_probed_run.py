@@ -48,7 +48,7 @@ def test_every_step_is_probed_and_ppo_has_signs(probed: Path) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    [Point("holdfast.train.sft:accumulate", call=5), Point("holdfast.train.ppo:PPO.update", call=4)],
+    [Point("holdfast.train.sft:accumulate", call=5), Point("holdfast.train.ppo:PPO.update", call=5)],
     ids=["in fine-tuning", "in the loop"],
 )
 def test_a_killed_run_has_the_same_probes(point: Point, probed: Path, tmp_path: Path) -> None:

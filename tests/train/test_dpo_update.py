@@ -157,5 +157,5 @@ def test_a_step_of_ties_moves_nothing() -> None:
     dpo = online(policy)
     experience = dpo.credit(rollout, rollout.logprobs_BT, zeros, torch.ones(4), 0.1)
     learned, kl_step = dpo.learn(experience, dpo.batches(rollout), 0.1, 1e-2, torch.Generator().manual_seed(0))
-    assert learned == {"control/epochs_done": 0.0}
+    assert learned == {"control/epochs_done": 0.0, "control/lr": 1e-2}
     assert kl_step == pytest.approx(0.0, abs=1e-6)

@@ -82,6 +82,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     if args.limit is not None and args.limit < 1:
         raise HoldfastError(f"--limit is {args.limit}; answer at least 1 prompt.")
     ingredients = gather(config, load_task(config, load_world(config)), ensemble_given=True)
+    config = ingredients.config
     ensemble = load_ensemble(rewards, ingredients.lm, ingredients.codec, config)
     lora = lora_of(config.policy)
     # Adapters only for a policy that is going to learn.

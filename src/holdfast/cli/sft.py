@@ -38,6 +38,7 @@ def work(args: argparse.Namespace) -> int:
     if not task.demonstrations or config.sft.epochs == 0:
         raise HoldfastError("There is nothing to imitate: give --demonstrations FILE and sft.epochs of at least 1.")
     ingredients = gather(config, task, ensemble_given=True)
+    config = ingredients.config
     tell_notes(ingredients.task)
     with watching() as watch:
         policy = imitator(ingredients)

@@ -141,12 +141,6 @@ def _source(c: Config) -> None:
     for setting, kind in kinds.items():
         if kind in ("judge", "rubric"):
             _judge(c, f"{setting} = {specs[setting]}")
-    if "judge" not in kinds.values():
-        for name, changed in (("mode", c.judge.mode != "score"), ("opponents", c.judge.opponents != 0)):
-            if changed:
-                raise HoldfastError(f"judge.{name} is only read with reward.source = judge; set that or leave it out.")
-    elif c.judge.opponents and c.judge.mode != "pairwise":
-        raise HoldfastError("judge.opponents is only read with judge.mode = pairwise; set that or leave it out.")
 
 
 def _judge(c: Config, who: str) -> None:
@@ -162,6 +156,11 @@ def _kl(c: Config) -> None:
         raise HoldfastError(f"kl.beta is 0 and kl.controller = {c.kl.controller} multiplies it: start above 0.")
     if c.kl.controller == "budget" and c.kl.budget_ceiling < c.kl.budget_start:
         raise HoldfastError("kl.budget_ceiling is below kl.budget_start: raise the one or lower the other.")
+    if -1 < c.kl.hard_limit < 0:
+        raise HoldfastError(
+            f"kl.hard_limit is {c.kl.hard_limit:g}: give nats per answer above 0, 0 for none, or -1 for twice the "
+            "present target."
+        )
     if c.kl.placement == "loss" and c.kl.estimator == "k1":
         # E[grad log pi] = 0: as a loss, k1 holds nothing back.
         raise HoldfastError(

@@ -98,7 +98,9 @@ class SFTConfig(Section):
     """Supervised fine-tuning on demonstrations; the result is the reference."""
 
     epochs: int = setting(2, "passes over the demonstrations; 0 takes the policy as it is", ge=0)
-    lr: float = setting(4e-3, "peak learning rate; linear warm-up, then linear decay", gt=0)
+    lr: float = setting(
+        0.0, "peak learning rate, after linear warm-up, then linear decay; 0 chooses one that suits the model", ge=0
+    )
     warmup_steps: int = setting(30, "updates until the peak", ge=0)
     batch: int = setting(16, "demonstrations per update", ge=1)
 
@@ -167,7 +169,7 @@ class RewardConfig(Section):
     initial_comparisons: int = setting(2000, "comparisons of the reference's answers to label at the start", ge=0)
     holdout: float = setting(0.1, "share of comparisons that never train, for measuring", ge=0, le=0.5)
     epochs: int = setting(2, "passes over the labels for version 1", ge=1)
-    lr: float = setting(1e-3, "peak learning rate for version 1", gt=0)
+    lr: float = setting(0.0, "peak learning rate for version 1; 0 chooses one that suits the model", ge=0)
     warmup_steps: int = setting(10, "updates until the peak", ge=0)
     batch: int = setting(16, "comparisons per update", ge=1)
     label_smoothing: float = setting(0.1, "share of labels assumed wrong by the loss", ge=0, le=0.49)
@@ -188,7 +190,7 @@ class RefreshConfig(Section):
     on_miscalibration: bool = setting(True, "refresh when an audit finds the ensemble's claims wrong")
     freeze: tuple[Span, ...] = setting((), "spans of rounds [from, to] in which nothing is refreshed")
     comparisons: int = setting(500, "what it trains on: all new comparisons, and older ones up to this many", ge=0)
-    lr: float = setting(5e-4, "peak learning rate of a refresh", gt=0)
+    lr: float = setting(0.0, "peak learning rate of a refresh; 0 chooses one that suits the model", ge=0)
     warmup_steps: int = setting(5, "updates until the peak", ge=0)
     old_per_new: float = setting(0.5, "older ones for each new one at the least, over all policy generations", ge=0)
     weights: Literal["equal", "importance"] = setting(
@@ -296,10 +298,6 @@ class JudgeConfig(Section):
     share: float = setting(
         0.5, "people+judge: share of the training comparisons that the judge answers instead of people", ge=0, le=1
     )
-    mode: Literal["score", "pairwise"] = setting(
-        "score", "as reward.source: a score for each answer, or the share of the others in its group that it beats"
-    )
-    opponents: int = setting(0, "pairwise: how many others of its group an answer meets; 0 for all of them", ge=0)
     both_orders: bool = setting(True, "ask with the sides exchanged as well; where the two answers differ it is a tie")
     parallel: int = setting(4, "questions under way at once", ge=1, free=True)
     timeout_seconds: float = setting(60.0, "longest wait for one answer, further tries included", gt=0, free=True)
@@ -317,9 +315,11 @@ class PPOConfig(Section):
     )
     epochs: int = setting(3, "passes over a step's answers", ge=1)
     minibatches: int = setting(2, "updates in a pass", ge=1)
-    lr: float = setting(4e-4, "learning rate after warm-up", gt=0)
+    lr: float = setting(
+        0.0, "learning rate after warm-up; 0 sizes steps by the KL that they move, so that they suit the model", ge=0
+    )
     critic_lr_factor: float = setting(20.0, "how many times the policy's learning rate the critic's is", gt=0)
-    lr_warmup_steps: int = setting(5, "steps until the full learning rate", ge=0)
+    lr_warmup_steps: int = setting(5, "steps until the full learning rate, where ppo.lr is set", ge=0)
     lr_final: float = setting(
         0.2, "share of the learning rate left at the run's last step, linearly from 1; 1 for no decay", gt=0, le=1
     )
@@ -346,7 +346,9 @@ class DPOConfig(Section):
     nll_weight: float = setting(0.0, "weight of the chosen answer's cross-entropy, per token", ge=0)
     epochs: int = setting(3, "passes over the labelled pairs", ge=1)
     batch: int = setting(16, "pairs per update", ge=1)
-    lr: float = setting(2e-4, "peak learning rate; linear warm-up, then linear decay", gt=0)
+    lr: float = setting(
+        0.0, "peak learning rate, after linear warm-up, then linear decay; 0 chooses one that suits the model", ge=0
+    )
     comparisons: int = setting(
         0,
         "comparisons of the starting policy's own answers to have labelled first; 0 takes the labels there are, and "
@@ -367,7 +369,7 @@ class BestOfNConfig(Section):
 
     n: int = setting(16, "answers to each prompt, of which the best is taken", ge=1)
     prompts: int = setting(1000, "prompts whose best answers are distilled", ge=2)
-    lr: float = setting(1e-3, "peak learning rate of distillation", gt=0)
+    lr: float = setting(0.0, "peak learning rate of distillation; 0 chooses one that suits the model", ge=0)
 
 
 @section
@@ -397,10 +399,20 @@ class KLConfig(Section):
     controller: Literal["fixed", "adaptive", "budget"] = setting("budget", "how beta is set")
     beta: float = setting(0.05, "KL coefficient, or where it starts", ge=0)
     target: float = setting(6.0, "adaptive: KL to the reference to hold, in nats per answer", gt=0)
-    budget_start: float = setting(2.0, "budget: KL allowed with no labels", gt=0)
-    budget_per_1000_labels: float = setting(1.0, "budget: KL added by each thousand labels", ge=0)
-    budget_ceiling: float = setting(12.0, "budget: never more than this", gt=0)
-    hard_limit: float = setting(0.0, "KL to the reference that ends a round early; 0 for none", ge=0)
+    budget_start: float = setting(2.0, "budget: KL allowed with no labels, in units of kl.unit", gt=0)
+    budget_per_1000_labels: float = setting(1.0, "budget: KL added by each thousand labels, in units", ge=0)
+    budget_ceiling: float = setting(12.0, "budget: never more than this, in units", gt=0)
+    unit: float = setting(
+        0.0,
+        "what the budget is multiplied by to be nats per answer; 0 measures it, so that a budget means the same for "
+        "answers of 20 and of 200 tokens: the square root of their entropy over that of the built-in model's answers",
+        ge=0,
+    )
+    hard_limit: float = setting(
+        -1.0,
+        "KL to the reference, in nats per answer, that ends a round early; -1 for twice the present target, 0 for none",
+        ge=-1,
+    )
     placement: Literal["reward", "loss"] = setting("reward", "KL is taken off the reward or added to the loss")
     estimator: Literal["k1", "k2", "k3"] = setting("k1", "estimator of the KL that is penalised")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.errors import HoldfastError
@@ -20,9 +21,13 @@ HORIZON = 192.0
 
 # Ziegler's bound on the relative error of one step.
 ERROR_BOUND = 0.2
-# An overrun past this multiple of the target is corrected with the wider bound.
+# A KL that is heading past this multiple of the target is corrected with the wider bound.
 OVERRUN = 1.5
 OVERRUN_BOUND = 1.0
+# A rising KL is to take as many steps as that line is read ahead to get to this multiple of the target, and where beta
+# alone does not see to it, steps get shorter, down to this share of the rate.
+MOST_OVER = 1.2
+LEAST_PACE = 0.1
 # Smoothing of the measured KL and of its slope, and how many steps ahead the line through them is read.
 LEVEL_WEIGHT = 0.5
 SLOPE_WEIGHT = 0.3
@@ -30,6 +35,9 @@ LEAD_STEPS = 8
 # No single step more than halves or doubles beta, and no run takes it further than this from its start.
 STEP_BOUND = 2.0
 BETA_RANGE = 100.0
+# Nats of entropy of the built-in model's answers, for which budgets were found, and the least that they are scaled by.
+ENTROPY = 11.0
+LEAST_UNIT = 0.25
 
 
 class KLController(Protocol):
@@ -43,6 +51,11 @@ class KLController(Protocol):
     @property
     def target(self) -> float | None:
         """The KL to the reference that is aimed at, in nats per response; None if none is."""
+        ...
+
+    @property
+    def pace(self) -> float:
+        """The share of its learning rate that a policy whose steps are sized may go on with, so as not to overshoot."""
         ...
 
     def update(self, kl: float, batch: int, labels: int) -> None:
@@ -70,6 +83,7 @@ class FixedKL:
             raise HoldfastError(f"The KL penalty beta is {beta}; set it to 0 or above.")
         self.beta = beta
         self.target = None
+        self.pace = 1.0
 
     def update(self, kl: float, batch: int, labels: int) -> None:
         """Nothing to learn, but a KL that is not a number is refused as everywhere."""
@@ -104,7 +118,7 @@ class AdaptiveKL:
       level plus 8 times its smoothed slope (Holt's linear smoothing). A KL on its way to the target ends
       the shrinking.
     - A beta that started far too low is raised as slowly as any other, while the policy runs away. Hence,
-      while the smoothed KL is above 1.5 times the target, the upper bound of the error is 1.0 instead of
+      while the KL is heading past 1.5 times the target, the upper bound of the error is 1.0 instead of
       0.2. Nearer the target the bounds stay equal, because unequal ones would turn noise into a bias.
 
     Two limits guard the arithmetic. One step multiplies beta by 0.5 to 2, so that no batch / horizon can
@@ -113,7 +127,12 @@ class AdaptiveKL:
 
     `horizon` is in responses, and it sets the speed: about 5 times the batch suits runs of 100 steps, 4 times
     shorter ones. The 10,000 of the paper's code does next to nothing in so short a run. No rule undoes at
-    once a start that is far too low: the first overshoot is for the hard limit to catch.
+    once a start that is far too low. Where steps are sized by the KL that they move, `pace` shortens them
+    while the KL rises faster than it may, so that beta has the time:
+
+        pace = clip((1.2 target - level) / (8 slope), 0.1, 1)      for slope > 0, else 1
+
+    A KL that falls or stands still is left its whole rate: what is held back is the approach.
     """
 
     def __init__(self, beta: float, target: float, horizon: float = HORIZON) -> None:
@@ -136,12 +155,17 @@ class AdaptiveKL:
     def target(self) -> float:
         return self._base_target * self._target_scale
 
+    @property
+    def pace(self) -> float:
+        if self._level is None or self._slope <= 0:
+            return 1.0
+        return min(1.0, max(LEAST_PACE, (MOST_OVER * self.target - self._level) / (LEAD_STEPS * self._slope)))
+
     def update(self, kl: float, batch: int, labels: int) -> None:
         """Move beta by one step of the rule; labels do not matter here."""
         _check_step(kl, batch, labels)
-        level = self._observe(kl)
-        bound = OVERRUN_BOUND if level > OVERRUN * self.target else ERROR_BOUND
-        ahead = level + LEAD_STEPS * self._slope
+        ahead = self._observe(kl) + LEAD_STEPS * self._slope
+        bound = OVERRUN_BOUND if ahead > OVERRUN * self.target else ERROR_BOUND
         error = min(max(ahead / self.target - 1.0, -ERROR_BOUND), bound)
         factor = 1.0 + error * batch / self._horizon
         self._set_beta(self._beta * min(max(factor, 1.0 / STEP_BOUND), STEP_BOUND))
@@ -184,11 +208,39 @@ class AdaptiveKL:
         self._beta = min(max(beta, self._start / BETA_RANGE), self._start * BETA_RANGE)
 
 
-class BudgetKL:
-    """An `AdaptiveKL` whose target grows with the labels collected.
+@dataclass(frozen=True)
+class KLBudget:
+    """How far a policy may go from the reference, in nats per response, by the labels behind its reward.
 
     target = min(ceiling, start + per_1000_labels * labels / 1000)
     """
+
+    start: float
+    per_1000_labels: float
+    ceiling: float
+
+    def at(self, labels: int) -> float:
+        return min(self.ceiling, self.start + self.per_1000_labels * labels / 1000)
+
+    def scaled(self, unit: float) -> KLBudget:
+        """The same budget for answers of which `unit` nats say as much as one nat says of these."""
+        return KLBudget(unit * self.start, unit * self.per_1000_labels, unit * self.ceiling)
+
+
+def unit_of(entropy: float) -> float:
+    """What one nat of a budget is worth for a model whose answers have so many nats of entropy.
+
+        unit = max(0.25, sqrt(entropy / 11))
+
+    11 nats are the entropy of the built-in model's answers. With n tokens of the same kind the unit grows as sqrt(n):
+    one KL for all lengths would leave long answers no room, and a KL per token would let them drift far in what no
+    reward measures.
+    """
+    return max(LEAST_UNIT, math.sqrt(max(0.0, entropy) / ENTROPY))
+
+
+class BudgetKL:
+    """An `AdaptiveKL` whose target grows with the labels collected, as `KLBudget` has it."""
 
     def __init__(
         self, beta: float, start: float, per_1000_labels: float, ceiling: float, horizon: float = HORIZON
@@ -199,9 +251,7 @@ class BudgetKL:
             raise HoldfastError(
                 f"The KL budget's ceiling {ceiling} is below its start {start}; raise the ceiling or lower the start."
             )
-        self._start = start
-        self._per_1000_labels = per_1000_labels
-        self._ceiling = ceiling
+        self._budget = KLBudget(start, per_1000_labels, ceiling)
         self._labels = 0
         self._adaptive = AdaptiveKL(beta, start, horizon)
 
@@ -212,6 +262,10 @@ class BudgetKL:
     @property
     def target(self) -> float:
         return self._adaptive.target
+
+    @property
+    def pace(self) -> float:
+        return self._adaptive.pace
 
     def update(self, kl: float, batch: int, labels: int) -> None:
         """Set the target that `labels` have earned, then move beta towards it."""
@@ -233,7 +287,7 @@ class BudgetKL:
 
     def _earn(self, labels: int) -> None:
         self._labels = labels
-        self._adaptive.retarget(min(self._ceiling, self._start + self._per_1000_labels * labels / 1000))
+        self._adaptive.retarget(self._budget.at(labels))
 
 
 def check_kind(state: Mapping[str, Any], kind: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.errors import HoldfastError
+
 # What settling multiplies the policy's rate by, and the share of the first rate below which it never falls, so that the
 # policy can still follow an ensemble that has changed.
 DECAY, FLOOR = 0.7, 0.1
@@ -23,15 +25,20 @@ class LearningRate:
     """
 
     def __init__(self, base: float, warmup_steps: int) -> None:
-        self._base = base
+        self.base = base
         self._warmup_steps = warmup_steps
         self._step = 0
         self._factor = 1.0
 
     @property
+    def share(self) -> float:
+        """What warm-up, settling and slowing down leave of the base."""
+        return _warm(self._step, self._warmup_steps) * self._factor
+
+    @property
     def rate(self) -> float:
         """The learning rate of the step about to be taken."""
-        return self._base * _warm(self._step, self._warmup_steps) * self._factor
+        return self.base * _warm(self._step, self._warmup_steps) * self._factor
 
     def advance(self) -> None:
         """One step was taken."""
@@ -79,6 +86,12 @@ class RefreshSchedule:
     lr: float
     warmup_steps: int
     total_steps: int
+
+    def __post_init__(self) -> None:
+        if not self.lr > 0:
+            raise HoldfastError(
+                "The learning rate is 0, for which a run chooses one that suits its model: give one above 0."
+            )
 
     def at(self, step: int) -> float:
         """The rate of step 0, 1, ..., total_steps - 1; the last one has a tenth of `lr`."""

@@ -241,6 +241,14 @@ _KINDS = (
         f"{format_setting(fields['limit'])}.",
     ),
     EventKind(
+        "rate_far_out",
+        "before the first step: a step at the learning rate that is set, tried and taken back, moved the policy by so "
+        "much of the KL budget, or so little of it; `suits` is a rate whose step fits",
+        {"lr": NUMBER, "budget": NUMBER, "suits": NUMBER},
+        lambda fields: sentence(say.far_out(fields)), "alarm", lambda at, fields: f"WARNING: {say.far_out(fields)}",
+        {"kl": NUMBER},
+    ),
+    EventKind(
         "lr_decayed", "the policy has settled", {"lr": NUMBER},
         lambda fields: f"Learning rate lowered to {format_value(fields['lr'])}.", "alarm",
     ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast.statistics import Share
-from holdfast.text import as_number, because, counted, figure, format_value, one_line, percent, sentence
+from holdfast.text import as_number, because, counted, figure, format_setting, format_value, one_line, percent, sentence
 
 Fields = Mapping[str, Any]
 Opponent = Literal["reference", "anchor"]
@@ -231,6 +231,18 @@ def left_out(fields: Fields) -> str:
     return (
         f"reward member {fields['member']} is left out, since it {one_line(fields['why'])}; "
         f"{fields['left']} of {fields['members']} are left"
+    )
+
+
+def far_out(fields: Fields) -> str:
+    """That a learning rate which somebody has set does not fit the model."""
+    kl, budget, suits = fields.get("kl"), fields["budget"], format_value(fields["suits"])
+    moved = "to where nothing is a number" if kl is None else f"by {format_value(kl)} nats an answer"
+    size = "large" if kl is None or kl > budget / 2 else "small"
+    return (
+        f"ppo.lr = {format_setting(fields['lr'])} is far too {size} for this model: one step moves the policy {moved}, "
+        f"of a KL budget of {format_value(budget)} in all (tried before the first step, and taken back); leave ppo.lr "
+        f"out to have it chosen, or set about {suits}"
     )
 
 

@@ -16,7 +16,7 @@ import torch
 
 from holdfast.guard.view import StepView
 from holdfast.statistics import Share, wilson
-from holdfast.text import counted, format_value
+from holdfast.text import counted, format_setting, format_value
 
 # Nats per answer below which a policy cannot be told from the reference. By Pinsker at most sqrt(KL / 2) = 7% of its
 # answers differ from the reference's, and no audit of a few hundred pairs sees so little.
@@ -25,15 +25,16 @@ UNMOVED = 0.01
 CHANCE = 0.6
 # Of fewer pairs, seen once or twice while it was trained, nobody learns much.
 FEWEST_TRAINED_ON = 100
-# Nats per answer in one step that are worth a word: a quarter of the KL that a run begins with by default.
-LONG_STEP = 1.0
+# The share of the KL budget in one step that is worth a word.
+LONG_STEP = 0.25
 
 
 @dataclass(frozen=True)
 class Terms:
     """What a host calls the settings that advice is about; `ends` says whether answers are meant to end.
 
-    `reward` and `part` are what sentences call the reward and one of its components.
+    `reward` and `part` are what sentences call the reward and one of its components. `budget` is how far the policy may
+    go, in nats per answer; `fit_rate` is the learning rate of the ensemble, where that is known.
     """
 
     rate: str = "ppo.lr"
@@ -41,6 +42,8 @@ class Terms:
     ends: bool = True
     reward: str = "the ensemble"
     part: str = "component"
+    budget: float = 4.0
+    fit_rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -138,13 +141,18 @@ class Course:
         if self.at_chance and self.fit is not None:
             out.append(
                 f"the ensemble is at chance on its own training pairs (right on {self.fit.of('pair')}): "
-                "look at the labels, or raise reward.lr"
+                f"look at the labels, or raise reward.lr{self._above}"
             )
-        if self.longest is not None and self.longest > LONG_STEP:
+        if self.longest is not None and self.longest > LONG_STEP * self.terms.budget:
             out.append(f"one step moved the policy by {format_value(self.longest)} nats: lower {self.terms.rate}")
         if self.endless:
             out.append(f"no answer ends within {self.terms.length}: raise it")
         return out
+
+    @property
+    def _above(self) -> str:
+        rate = self.terms.fit_rate
+        return "" if rate is None else f" above {format_setting(rate)}"
 
     def record(self) -> dict[str, Any]:
         """As the evidence of a verdict holds it."""

@@ -59,6 +59,11 @@ def word_tokenizer(texts: Iterable[str]) -> Any:
     )
 
 
+def is_built_in(lm: Any, tokenizer: Any) -> bool:
+    """Whether a model is one that was built here, also when it comes from a directory."""
+    return bool(lm.config.model_type == "llama" and tokenizer.chat_template == CHAT_TEMPLATE)
+
+
 def tiny_llama(vocabulary: int, shape: TinyShape, seed: int, pad_id: int = 0, eos_id: int = 1) -> Any:
     """A freshly initialised Llama of the given shape; the same seed gives the same weights."""
     config = LlamaConfig(

@@ -17,11 +17,11 @@ from typing import Any
 from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.checkpoint.transaction import Part
 from holdfast.config import Config
-from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.plateau import Plateau
 from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
+from holdfast.control.step_size import StepSize
 from holdfast.control.triggers import RefreshTriggers
 from holdfast.guard.review import Review
 from holdfast.models.policy import Policy
@@ -32,6 +32,7 @@ from holdfast.people.team import TeamLabeller
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor
+from holdfast.run.control import budget_of, budget_words, controller_of
 from holdfast.run.demand import RoundsDone
 from holdfast.run.directory import RunDirectory
 from holdfast.run.host import LoopHost, Orders
@@ -95,6 +96,8 @@ def assemble(
         look()
         if not resuming and parts.refresher is not None:
             first_ensemble(ingredients, parts, parts.refresher, ensemble_from)
+        if not resuming:
+            progress.say(f"note: {budget_words(config, parts.entropy, parts.reward.labels)}")
         stage = "ppo" if config.run.optimiser == "ppo" else "online dpo"
         prober = data_prober(ingredients, run, tracker, stage, models.policy.context, store)
         loop = build_loop(ingredients, run, parts, checkpoints, audience, prober, stop_requested)
@@ -175,15 +178,6 @@ def start_afresh(tracker: Tracker, audience: Audience, keep_probes: bool) -> Non
     audience.restore({})
 
 
-def controller_of(config: Config) -> KLController:
-    kl = config.kl
-    if kl.controller == "fixed":
-        return FixedKL(kl.beta)
-    if kl.controller == "adaptive":
-        return AdaptiveKL(kl.beta, kl.target)
-    return BudgetKL(kl.beta, kl.budget_start, kl.budget_per_1000_labels, kl.budget_ceiling)
-
-
 def build_loop(
     ingredients: Ingredients,
     run: RunDirectory,
@@ -197,8 +191,11 @@ def build_loop(
     config, prompts, models, journal = ingredients.config, ingredients.task.prompts, parts.models, parts.journal
     prompt_ids = [ingredients.codec.encode_prompt(p) for p in prompts]
     refresher = parts.refresher
-    controller, ledger, orders = controller_of(config), KLLedger(), Orders()
-    learning_rate = LearningRate(config.ppo.lr, config.ppo.lr_warmup_steps)
+    budget = budget_of(config, parts.entropy)
+    controller, ledger, orders = controller_of(config, budget), KLLedger(), Orders()
+    chosen = "ppo.lr" in ingredients.chosen
+    learning_rate = LearningRate(config.ppo.lr, 0 if chosen else config.ppo.lr_warmup_steps)
+    step_size = StepSize(learning_rate) if chosen else None
     plateau = Plateau()
     mean = PolicyMean(config.run.rounds, config.run.average)
     cursor = Cursor(len(prompts), config.run.seed, "prompts")
@@ -211,6 +208,7 @@ def build_loop(
         "cursor": cursor,
         "controller": controller,
         "learning_rate": learning_rate,
+        **({} if step_size is None else {"step_size": step_size}),
         "plateau": plateau,
         "mean": mean,
     }
@@ -232,9 +230,11 @@ def build_loop(
         reward=parts.reward,
         refresher=refresher,
         controller=controller,
+        budget=budget,
         ledger=ledger,
         learning_rate=learning_rate,
         annealing=Annealing(config.ppo.lr_final, config.run.rounds * config.run.steps_per_round),
+        step_size=step_size,
         plateau=plateau,
         mean=mean,
         review=review,

@@ -160,6 +160,11 @@ def learn(follower: Follower, policy: Any, experience: Experience, rows: list[li
     follower.here.optimiser.learn(experience, batches, **needed)
 
 
+def probe(follower: Follower, policy: Any, experience: Experience, rows: list[list[int]], **needed: Any) -> None:
+    batches = follower.batches(experience.rollout.prompts, experience.rollout.responses, rows)
+    follower.here.optimiser.probe(experience, batches, **needed)
+
+
 def put(follower: Follower, model: Any, state: dict[str, Tensor]) -> None:
     copy_in(model, state)
 
@@ -195,6 +200,7 @@ WORK: dict[str, Callable[..., None]] = {
     "score": score,
     "fit": fit,
     "learn": learn,
+    "probe": probe,
     "put": put,
     "put optimiser": put_optimiser,
     "state": give_state,

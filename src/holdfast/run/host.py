@@ -74,10 +74,10 @@ class LoopHost:
 
     @property
     def terms(self) -> Terms:
-        config = self.learner.config
-        rate = "dpo.lr" if config.run.optimiser == "dpo" else "ppo.lr"
+        learner = self.learner
         # Who takes nothing off answers that do not end has no use for an end.
-        return Terms(rate, "rollout.max_new_tokens", ends=config.reward.unfinished_penalty > 0)
+        ends = learner.config.reward.unfinished_penalty > 0
+        return Terms(learner.rate_setting, ends=ends, budget=learner.allowance, fit_rate=learner.config.reward.lr)
 
     @property
     def fit(self) -> Share | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from holdfast.preferences.database import check_url
 from holdfast.randomness import derive_seed
 from holdfast.rollout.vllm_api import VLLMServer
 from holdfast.run.origin import load_policy
+from holdfast.run.rates import ChosenRates, with_rates
 from holdfast.track.sinks import check_sinks
 from holdfast.worlds.flaws import Flaw
 from holdfast.worlds.limits import within_limits
@@ -47,6 +48,7 @@ class Ingredients:
     threads: int = 1
     flaw: Flaw | None = None
     fresh: bool = False  # the built-in model before it has learnt anything
+    chosen: ChosenRates = field(default_factory=ChosenRates)  # the config has them
 
 
 def gather(
@@ -56,10 +58,12 @@ def gather(
     ensemble_given: bool = False,
     threads: int = 0,
     labels_stored: bool = False,
+    rates: Mapping[str, float] | None = None,
 ) -> Ingredients:
     """Load model and data and refuse what cannot work; writes nothing.
 
-    With `labels_stored` the given preferences are in the run's store already, and are not read again.
+    With `labels_stored` the given preferences are in the run's store already, and are not read again. `rates` are those
+    that were chosen for the run when it was made.
     """
     set_up_torch(config)
     directory = policy_directory or (Path(config.policy.path) if config.policy.path else task.policy_directory)
@@ -67,6 +71,7 @@ def gather(
         lm, codec = build_tiny(config, task)
     else:
         lm, codec = load_policy(directory, config.policy.dtype)
+    config, chosen = with_rates(config, lm, codec, rates)
     source = config.data.preferences if not labels_stored else ""
     left_out = RowsLeftOut(config.data.skip_bad)
     read = read_preferences(source, left_out) if source else []
@@ -85,7 +90,7 @@ def gather(
         # Once for nothing, so that layers which cannot have adapters are found before anything is written.
         adapted(lm, lora_of(config.policy), seed=0)
         lm.requires_grad_(directory is None)
-    return Ingredients(config, task, lm, codec, imported, threads, flaw, fresh=directory is None)
+    return Ingredients(config, task, lm, codec, imported, threads, flaw, directory is None, chosen)
 
 
 def check_server(ingredients: Ingredients) -> None:

@@ -5,6 +5,7 @@ prompts -> policy -> responses -> ensemble - beta * KL -> credit -> update -> le
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,13 +13,15 @@ from itertools import pairwise
 import torch
 
 from holdfast.config import Config
-from holdfast.control.kl import KLController
+from holdfast.control.kl import KLBudget, KLController
 from holdfast.control.ledger import KLLedger
 from holdfast.control.plateau import Plateau
 from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
+from holdfast.control.step_size import StepSize, far_out, near
 from holdfast.guard.host import view_of
 from holdfast.guard.review import Review
+from holdfast.models.batches import MicroBatch
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
 from holdfast.models.sharding import put_state, whole_state
@@ -41,7 +44,8 @@ MOST_SKIPPED = 5
 class Learner:
     """The policy, what it learns from, and what steers and watches its steps.
 
-    Without a guard there is no `review`, and without an ensemble there is no `refresher`.
+    Without a guard there is no `review`, and without an ensemble there is no `refresher`. `step_size` sizes the steps
+    of a rate that the program has chosen; one that somebody has set stays as it is.
     """
 
     config: Config
@@ -56,9 +60,11 @@ class Learner:
     reward: Reward
     refresher: Refresher | None
     controller: KLController
+    budget: KLBudget
     ledger: KLLedger
     learning_rate: LearningRate
     annealing: Annealing
+    step_size: StepSize | None
     plateau: Plateau
     mean: PolicyMean
     review: Review[Policy] | None
@@ -85,28 +91,70 @@ class Learner:
             scored = self.reward.reward(rollout, self.streams["shaping"])
         at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
         of_plan = at.step - 1 - at.freed * self.config.run.steps_per_round
-        beta, lr = self.controller.beta, self.learning_rate.rate * self.annealing.at(of_plan)
+        beta = self.controller.beta
         try:
             if fault := self.reward.fault(scored):
                 return self.drop_bad_scores(scored, fault)
             experience = self.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
+            kl = float(experience.kl_B.mean())
+            self.controller.update(kl, len(rows), self.reward.labels)
             with timed("update"):
-                learned, kl_step = self.optimiser.learn(experience, batches, beta, lr, self.streams["minibatches"])
+                learned, kl_step = self.update(experience, batches, beta, self.annealing.at(of_plan))
         except NonFiniteStep as reason:
             return self.skip_step(str(reason))
         at.skipped_in_a_row = 0
-        kl = float(experience.kl_B.mean())
         self.ledger.record(at.step, at.round, kl_step, kl)
-        self.controller.update(kl, len(rows), self.reward.labels)
         self.pace(float(scored.scores_B.mean()))
         with timed("guard"):
             readings = self.see(experience, scored, {**learned, "objective/kl_step": kl_step})
-        held = {"objective/kl_step": kl_step, "control/beta": beta, "control/lr": lr}
+        held = {"objective/kl_step": kl_step, "control/beta": beta}
         self.report_step(experience, scored, {**held, **learned, **readings})
         if self.prober is not None and self.prober.due(at.step):
             probe_step(self.prober, self.policy, experience, batches, self.config.rollout.temperature, at)
         self.audience.after_step(at.step, at.round, [self.prompts[i] for i in rows], self.answers.texts(rollout))
         return ""
+
+    def update(
+        self, experience: Experience, batches: list[MicroBatch], beta: float, annealed: float
+    ) -> tuple[dict[str, float], float]:
+        """Learn from a step's answers, by a step of the size that the rate makes it or that fits the KL budget."""
+        rate, rng = self.learning_rate, self.streams["minibatches"]
+        if self.step_size is None:
+            if not len(self.ledger):
+                self.probe_rate(experience, batches, beta)
+            return self.optimiser.learn(experience, batches, beta, rate.rate * annealed, rng)
+        share = rate.share * annealed * self.controller.pace
+        band = self.step_size.band(self.allowance, share)
+        learned, kl = self.optimiser.learn(experience, batches, beta, rate.base * share, rng, band)
+        self.step_size.learn(learned["control/lr"] / share, kl, band.aim)
+        return learned, kl
+
+    @property
+    def allowance(self) -> float:
+        """How far the policy may go: the controller's target, or what the budget comes to where that has none."""
+        target = self.controller.target
+        return self.budget.at(self.reward.labels) if target is None else target
+
+    @property
+    def rate_setting(self) -> str:
+        """The setting that makes steps longer or shorter."""
+        if self.step_size is not None:
+            return "kl.target" if self.config.kl.controller == "adaptive" else "kl.budget_start"
+        return "ppo.lr"
+
+    def probe_rate(self, experience: Experience, batches: list[MicroBatch], beta: float) -> None:
+        """Before the first step: try the whole of a rate that somebody has set, and say so where it is far out."""
+        rng, tried = self.streams["minibatches"], list[tuple[float, float]]()
+        rate: float | None = self.learning_rate.base
+        limits = far_out(self.allowance)
+        while rate is not None:
+            tried.append((rate, self.optimiser.probe(experience, batches, beta, rate, rng)))
+            rate = limits.again(tried)
+            limits = near(limits.aim)  # of one that is far out it is sought what would do
+        if len(tried) > 1:
+            (lr, kl), (suits, _) = tried[0], tried[-1]
+            moved = {"kl": kl} if math.isfinite(kl) else {}
+            self.journal.event("rate_far_out", lr=lr, budget=self.allowance, suits=suits, **moved)
 
     def see(self, experience: Experience, scored: Scored, learned: Mapping[str, float]) -> dict[str, float]:
         """Let the guard's signals read a step; what they read, by the names of metrics."""

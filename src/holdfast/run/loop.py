@@ -34,6 +34,9 @@ from holdfast.run.rollback import RunState
 from holdfast.run.showcase import Showcase
 from holdfast.text import counted
 
+# Of the KL target, where kl.hard_limit does not say.
+HARD_LIMIT = 2.0
+
 
 @dataclass
 class OnlineLoop:
@@ -80,6 +83,12 @@ class OnlineLoop:
         """Whether the policy is as far from the reference as the run may go (run.stop_at_kl)."""
         limit = self.config.run.stop_at_kl
         return bool(limit) and self.ledger.reference >= limit
+
+    @property
+    def hard_limit(self) -> float:
+        """The KL to the reference that ends a round early: as set, or twice what is aimed at; 0 for none."""
+        limit = self.config.kl.hard_limit
+        return limit if limit >= 0 else HARD_LIMIT * (self.learner.controller.target or 0.0)
 
     def run(self) -> None:
         """All rounds from where the loop stands."""
@@ -141,7 +150,7 @@ class OnlineLoop:
 
     def steps(self) -> None:
         """The round's PPO steps, fewer where KL has gone too far or an owner has asked for an audit."""
-        at, limit = self.position, self.config.kl.hard_limit
+        at = self.position
         while at.step_in_round < self.config.run.steps_per_round:
             if at.step_in_round and self.owner.ends_round():
                 break
@@ -154,6 +163,7 @@ class OnlineLoop:
                 reached, stop = self.ledger.reference, self.config.run.stop_at_kl
                 self.journal.event("kl_stop", kl=reached, limit=stop)
                 break
+            limit = self.hard_limit
             if limit and self.ledger.reference > limit:
                 self.journal.event("kl_limit", kl=self.ledger.reference, limit=limit)
                 break
@@ -168,7 +178,7 @@ class OnlineLoop:
     def recover(self, trouble: str) -> None:
         """The policy's steps have come apart: the guard takes it back, or the run ends."""
         if self.host is None or not self.host.review.recover(self.host, trouble):
-            raise HoldfastError(f"{trouble}; start a run with a lower ppo.lr.")
+            raise HoldfastError(f"{trouble}; start a run with a lower {self.learner.rate_setting}.")
         self.position.skipped_in_a_row = 0
 
     def collect(self) -> None:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from holdfast.config import Config
-from holdfast.config.schema import AuditConfig, DPOConfig, PPOConfig
+from holdfast.config.schema import AuditConfig
 from holdfast.guard.plan import KINDS, AuditPlan
 from holdfast.parallel.processes import PROCESSES
 from holdfast.run.demand import NOTHING, RoundsDone, label_demand
 from holdfast.run.inputs import Ingredients
 from holdfast.text import counted
 
-# Weights above which a model is not the built-in one.
-SMALL = 5_000_000
-
 
 def dpo_notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOTHING) -> list[str]:
     """What a person should know before DPO begins."""
-    weights = sum(p.numel() for p in ingredients.lm.parameters())
-    if ingredients.config.dpo.lr == DPOConfig().lr and weights > SMALL:
-        return ["The default dpo.lr suits the small built-in model; for a pretrained one something near 5e-7 is usual."]
-    return []
+    return ingredients.chosen.words(["dpo.lr"])
 
 
 def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOTHING) -> list[str]:
@@ -28,11 +22,8 @@ def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOT
     notes = []
     if PROCESSES.sharded:
         notes.append("processes.strategy = fsdp2 takes the plain path of the models, as with policy.fast = false.")
-    if config.policy.path and config.ppo.lr == PPOConfig().lr:
-        notes.append(
-            "The default learning rates suit the small built-in model; for a pretrained one set sft.lr, reward.lr, "
-            "refresh.lr and ppo.lr (see the README)."
-        )
+    imitates = bool(config.sft.epochs and ingredients.task.demonstrations) and not done.prepared
+    notes += ingredients.chosen.words([*(["sft.lr"] if imitates else []), "reward.lr", "refresh.lr", "ppo.lr"])
     guard, audit, rounds = config.guard, config.audit, config.run.rounds
     if ingredients.task.labeller is None:
         notes.append(

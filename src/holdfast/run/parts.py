@@ -29,7 +29,10 @@ from holdfast.run.models import Models
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run has before its first round: models, answers, labels, its reward and what trains it."""
+    """What a run has before its first round: models, answers, labels, its reward and what trains it.
+
+    `entropy` is that of the reference's answers, in nats.
+    """
 
     models: Models
     answers: Answers
@@ -38,6 +41,7 @@ class Parts:
     refresher: Refresher | None
     journal: Journal
     streams: Streams
+    entropy: float
 
 
 def build_parts(
@@ -55,9 +59,10 @@ def build_parts(
     ensemble = models.ensemble
     collector = collector_of(ingredients, run, ensemble, store, journal, after_people)
     ensemble.tell = lambda left_out: journal.event("member_degraded", **asdict(left_out))
-    refresher = refresher_of(ingredients, run, models, ensemble, store, journal, answers)
+    standard = standard_answers(ingredients, models, answers)
+    refresher = refresher_of(ingredients, run, models, ensemble, store, journal, standard)
     reward = RewardSource(ensemble, config.reward, partial(answers.sample, models.reference), config.flaw)
-    return Parts(models, answers, collector, reward, refresher, journal, Streams(config.run.seed))
+    return Parts(models, answers, collector, reward, refresher, journal, Streams(config.run.seed), entropy_of(standard))
 
 
 def collector_of(
@@ -84,6 +89,11 @@ def standard_answers(ingredients: Ingredients, models: Models, answers: Answers)
     return answers.sample(models.reference, asked, generator(config.run.seed, "standardise"))
 
 
+def entropy_of(rollout: Rollout) -> float:
+    """The entropy of answers, in nats, by what they were drawn with."""
+    return -float((rollout.logprobs_BT * rollout.mask_BT).sum(1).mean())
+
+
 def refresher_of(
     ingredients: Ingredients,
     run: RunDirectory,
@@ -91,11 +101,10 @@ def refresher_of(
     ensemble: Ensemble,
     store: PreferenceStore,
     journal: Journal,
-    answers: Answers,
+    standard: Rollout,
 ) -> Refresher:
     """What trains versions of the ensemble from the run's labels."""
     config, codec = ingredients.config, ingredients.codec
-    standard = standard_answers(ingredients, models, answers)
     refresher = Refresher(
         ensemble, VersionStore(run.rewards), store, codec, config.reward, config.refresh,
         standard.prompts, standard.responses, journal.progress, config.gate, run.key,

@@ -263,6 +263,7 @@ class Run:
             ensemble_given=run.rewards.is_dir() or "ensemble" in manifest or not self._stage.needs_ensemble,
             threads=int(manifest.get("threads", 0)),
             labels_stored=not CheckpointStore(run.checkpoints).is_empty(),
+            rates=manifest.get("rates"),
         )
         if PROCESSES.main:
             self._stage.check(ingredients)
@@ -390,7 +391,10 @@ def facts_of(
 ) -> dict[str, Any]:
     """What a resumed run needs to know beside its settings."""
     config = ingredients.config
-    facts = {"world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in"}
+    facts: dict[str, Any] = {
+        "world": world.name, "seed": config.run.seed, "policy": config.policy.path or "built in",
+        "rates": dict(ingredients.chosen.rates or {}),
+    }  # fmt: skip
     # Ids decide held-out labels and a simulated labeller's slips, so equal seeds need equal ids, whatever the name.
     # In a database that several runs share, ids have to differ.
     facts["key"] = path.name if config.preferences.url else f"{Path(world.name).name}-{config.run.seed}"

@@ -47,7 +47,7 @@ from holdfast.train.dpo import AnswerPair
 from holdfast.train.sft import imitate
 from holdfast.worlds.protocol import Task
 
-# Peak learning rate of dpo.sft_both: a little below SFT's own, since the policy has been through that.
+# The largest learning rate of dpo.sft_both: a little below SFT's own for the built-in model, which has had that before.
 BOTH_LR = 3e-3
 STAGE = "dpo"
 KEPT = "reference-logprobs"
@@ -227,7 +227,7 @@ def prepare_start(
             policy,
             [pair.prompt for pair in pairs for _ in range(2)],
             [answer for pair in pairs for answer in (pair.a, pair.b)],
-            replace(config.sft, epochs=config.dpo.sft_both, lr=BOTH_LR),
+            replace(config.sft, epochs=config.dpo.sft_both, lr=min(BOTH_LR, config.sft.lr)),
             codec.pad_id,
             config.policy.micro_batch_tokens,
             generator(config.run.seed, "sft both"),

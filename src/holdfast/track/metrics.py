@@ -87,6 +87,11 @@ _METRICS = (
     Metric("control/kl_target", "KL to the reference that the controller aims at: the budget in force",
            "nats per answer", "neither"),
     Metric("control/lr", "learning rate of the policy's optimiser during the step", "learning rate", "neither"),
+    Metric("control/kl_aim",
+           "what objective/kl_step is to be: the KL budget / 24, times the square of what schedules and the controller "
+           "leave of the learning rate; where ppo.lr is chosen", "nats per answer", "neither"),
+    Metric("control/tries", "updates tried for the step, each but the last taken back for the KL that it moved",
+           "updates", "down"),
     Metric("control/epochs_done", "passes made over the step's answers", "passes", "neither"),
     # The ensemble
     Metric("ensemble/spread",

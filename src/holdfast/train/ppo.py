@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from holdfast.algorithms.kl import kl_estimate
 from holdfast.algorithms.ppo import PolicyStats, loss_divisor, ppo_policy_loss, ppo_value_loss, token_weights
 from holdfast.checkpoint.transaction import Part
 from holdfast.config.schema import KLConfig, PPOConfig
+from holdfast.control.step_size import StepAim
 from holdfast.models.batches import MicroBatch, lay_out, micro_batches, pick_out
 from holdfast.models.gradients import accumulate, clip_and_step
 from holdfast.models.policy import Policy
@@ -154,6 +155,15 @@ def rollout_batches(
     return micro_batches(rollout.prompts, rollout.responses, rows, pad_id, max_tokens, policy.device, pieces)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What an update changes, as it was before."""
+
+    weights: list[Tensor]
+    moments: Mapping[str, Tensor]
+    settings: Mapping[str, Any]
+
+
 class PolicyOptimiser(ABC):
     """What moves the policy in the loop: PPO, or online DPO."""
 
@@ -204,21 +214,70 @@ class PolicyOptimiser(ABC):
         """What a step's answers are to teach; those whose place in `scored_B` is False have no reward and no part."""
 
     def learn(
-        self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
+        self,
+        experience: Experience,
+        batches: list[MicroBatch],
+        beta: float,
+        lr: float,
+        rng: torch.Generator,
+        band: StepAim | None = None,
     ) -> tuple[dict[str, float], float]:
-        """A whole update and how far it moved the policy, or nothing: a bad number puts everything back."""
+        """A whole update and how far it moved the policy, or nothing: a bad number puts everything back.
+
+        With a band an update that misses it is taken back and taken again at another rate.
+        """
         rows = [batch.rows for batch in batches]
-        with PROCESSES.joint("learn", [self.policy], experience=experience, rows=rows, beta=beta, lr=lr, rng=rng):
-            weights = [p.detach().clone() for p in self.parameters]
-            moments, settings = optimiser_snapshot(self.optimiser)
+        needed: dict[str, Any] = {"experience": experience, "rows": rows, "beta": beta, "lr": lr, "rng": rng}
+        with PROCESSES.joint("learn", [self.policy], **needed, band=band):
+            before, drawn, tried = self.kept(), rng.get_state(), list[tuple[float, float]]()
+            while True:
+                try:
+                    learned = self.update(experience, beta, lr, rng, batches)
+                    kl = self.moved(experience.rollout)
+                except NonFiniteStep:
+                    self.put_back(before)
+                    if band is None:
+                        raise
+                    kl = math.inf
+                tried.append((lr, kl))
+                again = None if band is None else band.again(tried)
+                if again is None:
+                    break
+                self.put_back(before)
+                rng.set_state(drawn)
+                lr = again
+            if band is not None and kl > band.high:
+                self.put_back(before)
+                raise NonFiniteStep(f"no learning rate of {len(tried)} made the step short enough")
+            sized = {} if band is None else {"control/kl_aim": band.aim, "control/tries": float(len(tried))}
+            return {**learned, **sized, "control/lr": lr}, kl
+
+    def probe(
+        self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
+    ) -> float:
+        """How far an update would move the policy, in nats per answer; it is taken back, and leaves no trace."""
+        rows = [batch.rows for batch in batches]
+        needed: dict[str, Any] = {"experience": experience, "rows": rows, "beta": beta, "lr": lr, "rng": rng}
+        with PROCESSES.joint("probe", [self.policy], **needed):
+            before, drawn = self.kept(), rng.get_state()
             try:
-                return self.update(experience, beta, lr, rng, batches), self.moved(experience.rollout)
+                self.update(experience, beta, lr, rng, batches)
+                return self.moved(experience.rollout)
             except NonFiniteStep:
-                with torch.no_grad():
-                    for parameter, before in zip(self.parameters, weights, strict=True):
-                        parameter.copy_(before)
-                restore_optimiser(self.optimiser, moments, settings)
-                raise
+                return math.inf
+            finally:
+                self.put_back(before)
+                rng.set_state(drawn)
+
+    def kept(self) -> Kept:
+        """The weights that learn, and what the optimiser holds, to go back to."""
+        return Kept([p.detach().clone() for p in self.parameters], *optimiser_snapshot(self.optimiser))
+
+    def put_back(self, kept: Kept) -> None:
+        with torch.no_grad():
+            for parameter, before in zip(self.parameters, kept.weights, strict=True):
+                parameter.copy_(before)
+        restore_optimiser(self.optimiser, kept.moments, kept.settings)
 
     @abstractmethod
     def update(
