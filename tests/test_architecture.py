@@ -20,13 +20,14 @@ import people_at_work
 import small_run
 from holdfast.cli.main import main
 from holdfast.config import Config, config_toml, load_config
-from holdfast.config.schema import JudgeConfig
+from holdfast.config.schema import JudgeConfig, RewardConfig
 from holdfast.control.kl import KLBudget
 from holdfast.errors import HoldfastError
 from holdfast.people.judge import JudgeLabeller
 from holdfast.people.label_weights import LabellerWeights
 from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
+from holdfast.preferences.judge_model import JudgeModel
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.scores import Asked, why_skipped
 from holdfast.reward.sources.opening import open_source
@@ -253,7 +254,7 @@ def test_every_setting_is_read_by_something(
     with pytest.raises(HoldfastError, match="cannot be reached"):
         judge.label([a_comparison()])
     with monkeypatch.context() as patch:
-        patch.setattr(JudgeLabeller, "_ask", lambda self, item: Choice.A)
+        patch.setattr(JudgeModel, "ask", lambda self, question, read: Choice.A)
         judge.label([a_comparison()])
     with PreferenceStore.open(f"sqlite:///{tmp_path / 'people.db'}") as store:
         LabellerWeights(store, "small", load_config().people.unreliable).update()
@@ -285,6 +286,10 @@ def read_reward(place: Path) -> None:
     scores = source.score(Asked(["p"], ["a"]))
     source.close()
     assert why_skipped(scores.scored_B, scores.reasons(), reward)
+    away = JudgeConfig(url="http://127.0.0.1:1/v1", mode="pairwise", timeout_seconds=0.1)
+    judge = open_source(RewardConfig(source="judge"), away)
+    assert judge is not None
+    assert judge.score(Asked(["p", "p"], ["a", "b"], group=2)).share_unscored == 1.0
 
 
 def a_comparison() -> Comparison:

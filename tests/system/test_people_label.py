@@ -19,12 +19,13 @@ from holdfast.config import load_config
 from holdfast.config.schema import JudgeConfig, PeopleConfig
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.accounts import AccountStore
-from holdfast.people.judge import JudgeLabeller, verdict_of
+from holdfast.people.judge import JudgeLabeller
 from holdfast.people.label_weights import read_quality
 from holdfast.people.queue import LabelQueue, Said
 from holdfast.people.requests import RequestStore
 from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Label, Provenance, Response
+from holdfast.preferences.judge_model import verdict_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.run.directory import RunDirectory
 from web_site import PASSWORD, QUICK

@@ -141,6 +141,12 @@ def _source(c: Config) -> None:
     for setting, kind in kinds.items():
         if kind in ("judge", "rubric"):
             _judge(c, f"{setting} = {specs[setting]}")
+    if "judge" not in kinds.values():
+        for name, changed in (("mode", c.judge.mode != "score"), ("opponents", c.judge.opponents != 0)):
+            if changed:
+                raise HoldfastError(f"judge.{name} is only read with reward.source = judge; set that or leave it out.")
+    elif c.judge.opponents and c.judge.mode != "pairwise":
+        raise HoldfastError("judge.opponents is only read with judge.mode = pairwise; set that or leave it out.")
 
 
 def _judge(c: Config, who: str) -> None:

@@ -298,6 +298,10 @@ class JudgeConfig(Section):
     share: float = setting(
         0.5, "people+judge: share of the training comparisons that the judge answers instead of people", ge=0, le=1
     )
+    mode: Literal["score", "pairwise"] = setting(
+        "score", "as reward.source: a score for each answer, or the share of the others in its group that it beats"
+    )
+    opponents: int = setting(0, "pairwise: how many others of its group an answer meets; 0 for all of them", ge=0)
     both_orders: bool = setting(True, "ask with the sides exchanged as well; where the two answers differ it is a tie")
     parallel: int = setting(4, "questions under way at once", ge=1, free=True)
     timeout_seconds: float = setting(60.0, "longest wait for one answer, further tries included", gt=0, free=True)

@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
+from holdfast.models.prompt import plain_text
 from holdfast.people.accounts import Role
-from holdfast.people.judge import prompt_text
 from holdfast.people.label_weights import UNRELIABLE_WEIGHT, read_quality
 from holdfast.people.quality import FEWEST_ANSWERS
 from holdfast.people.remarks import read_remarks
@@ -124,7 +124,7 @@ def quality(request: Request, visitor: Watching, site: TheSite) -> Response:
     names = [labeller.name for labeller in team.labellers]
     pairs = {**team.pairs, **{(b, a): value for (a, b), value in team.pairs.items()}}
     remarks = [
-        (remark, clip(prompt_text(remark.comparison.prompt), 300)[0], *_clipped(remark.comparison))
+        (remark, clip(plain_text(remark.comparison.prompt), 300)[0], *_clipped(remark.comparison))
         for remark in read_remarks(site.store.database, site.run.key)
     ]
     return page(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from holdfast.people.judge import prompt_text
+from holdfast.models.prompt import plain_text
 from holdfast.preferences.comparison import LabelledComparison, Purpose
 from holdfast.report.data import RunData, SampleRow
 from holdfast.report.delivered import delivered
@@ -141,7 +141,7 @@ def asked_of(item: LabelledComparison) -> ShownComparison:
     one, other = ((side.provenance.policy_version, *clip(side.text)) for side in (item.comparison.a, item.comparison.b))
     words = {"a": "the first", "b": "the second", "tie": "a tie"}
     answers = tuple((label.labeller, words[label.choice]) for label in item.labels)
-    prompt = clip(prompt_text(item.comparison.prompt))[0]
+    prompt = clip(plain_text(item.comparison.prompt))[0]
     return ShownComparison(item.comparison.id, prompt, (one, other), item.share_a, answers)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holdfast.config.reward_source import kind_of, parts_of
 from holdfast.config.schema import JudgeConfig, RewardConfig
 from holdfast.errors import HoldfastError
@@ -9,7 +11,9 @@ from holdfast.reward.scores import AdjustableSource
 from holdfast.reward.sources.adjusted import AdjustedSource
 from holdfast.reward.sources.cache import CachedSource, PlainSource
 from holdfast.reward.sources.function import FunctionSource
+from holdfast.reward.sources.judge import JudgePairs, JudgeRubric, JudgeScore
 from holdfast.reward.sources.parts import opened_parts
+from holdfast.reward.sources.rubric import read_rubric
 from holdfast.reward.sources.workers import Allowance
 
 
@@ -34,5 +38,10 @@ def _opened(spec: str, setting: str, reward: RewardConfig, judge: JudgeConfig) -
     match kind_of(spec, setting):
         case "function":
             return FunctionSource(spec, allowance, setting)
+        case "judge":
+            return JudgeScore(judge) if judge.mode == "score" else JudgePairs(judge)
+        case "rubric":
+            path = Path(spec)
+            return JudgeRubric(read_rubric(path), judge, path.name)
         case kind:
             raise HoldfastError(f"{setting} = {spec}: there is no {kind} as a reward yet.")
