@@ -16,6 +16,7 @@ import torch
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.config.rules import ENSEMBLE_ALONE
 from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.ensemble import Ensemble
 
@@ -125,9 +126,22 @@ SETTINGS = {
 
 
 def settings(**changes: str) -> list[str]:
-    """The settings as `--set` options; a change is written `ppo__lr="0.1"`."""
-    merged = SETTINGS | {name.replace("__", "."): value for name, value in changes.items()}
+    """The settings as `--set` options; a change is written `ppo__lr="0.1"`.
+
+    With a reward that is given those of the ensemble are left out.
+    """
+    changed = {name.replace("__", "."): value for name, value in changes.items()}
+    usual = SETTINGS
+    if {"reward.source", "reward.parts"} & changed.keys():
+        usual = {name: value for name, value in SETTINGS.items() if not of_the_ensemble(name)}
+    merged = usual | changed
     return [word for name, value in merged.items() for word in ("--set", f"{name}={value}")]
+
+
+def of_the_ensemble(name: str) -> bool:
+    """Whether a setting is about the ensemble alone."""
+    section, _, key = name.partition(".")
+    return section in ENSEMBLE_ALONE and (key in ENSEMBLE_ALONE[section] or not ENSEMBLE_ALONE[section])
 
 
 def run_arguments(runs: Path, *more: str, **changes: str) -> list[str]:

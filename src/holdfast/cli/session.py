@@ -22,7 +22,7 @@ from holdfast.report.delivered import delivered
 from holdfast.report.page import write_report
 from holdfast.report.pipeline_page import ledger_table, write_pipeline_report
 from holdfast.report.rounds import summary
-from holdfast.report.words import guard_lines, members_left, result_lines
+from holdfast.report.words import given_tiles, guard_lines, members_left, result_lines
 from holdfast.run.build import ONLINE, RunKind
 from holdfast.run.directory import RunDirectory, refuse_occupied
 from holdfast.run.inputs import Ingredients, gather
@@ -108,6 +108,7 @@ def show_result(run: RunDirectory, as_json: bool) -> None:
         print(f"{label:<26}{figure.start:>z6.2f} {figure.end:>z6.2f}  {figure.over}".rstrip())
     members = members_left(data)
     told = [] if members is None else [("reward members", f"{members[0]}; {members[1]}")]
+    told += [(tile.label.lower(), f"{tile.value}: {tile.note}") for tile in given_tiles(data)]
     for label, words in (*result_lines(policy), *guard_lines(guard, policy), *told):
         print(fill(visible(words), 80, initial_indent=f"{label:<26}", subsequent_indent=" " * 26))
     print(f"\nreport   {run.report_file}   (open it in a browser)")

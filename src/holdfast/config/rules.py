@@ -6,7 +6,7 @@ from dataclasses import field
 
 from holdfast.config import schema
 from holdfast.config.reward_source import kind_of, parts_of
-from holdfast.config.section import Section, section
+from holdfast.config.section import Section, section, settings_of
 from holdfast.errors import HoldfastError
 
 
@@ -42,7 +42,7 @@ class Config(Section):
     track: schema.TrackConfig = field(default_factory=schema.TrackConfig)
 
     def __post_init__(self) -> None:
-        for rules in (_policy, _learning, _reward, _source, _kl, _surroundings):
+        for rules in (_policy, _learning, _reward, _source, _given, _kl, _surroundings):
             rules(self)
 
 
@@ -155,6 +155,45 @@ def _judge(c: Config, who: str) -> None:
         raise HoldfastError(f"{who} needs judge.url, such as http://127.0.0.1:8000/v1.")
     if not c.judge.model:
         raise HoldfastError(f"{who} needs judge.model, the model's name there.")
+
+
+# What is about the ensemble alone, by section; of a section without names all of it.
+ENSEMBLE_ALONE: dict[str, tuple[str, ...]] = {
+    "reward": (
+        "members", "pooling", "aggregation", "initial_comparisons", "holdout", "epochs", "lr", "warmup_steps", "batch",
+        "label_smoothing", "shaping",
+    ),
+    "refresh": (),
+    "gate": (),
+    "preferences": ("per_round", "selection"),
+}  # fmt: skip
+# What is about a reward that is given alone.
+GIVEN_ALONE = ("timeout_seconds", "parallel", "unscored_limit")
+
+
+def _given(c: Config) -> None:
+    """A reward is given or is an ensemble, and what is set for the other one is not read."""
+    usual = Config() if c.reward.given else None
+    if usual is None:
+        standard = schema.RewardConfig()
+        for name in GIVEN_ALONE:
+            if getattr(c.reward, name) != getattr(standard, name):
+                raise HoldfastError(f"reward.{name} is only read with reward.source or reward.parts; leave it out.")
+        return
+    if c.flaw.name and c.flaw.where == "reward":
+        raise HoldfastError(
+            "flaw.where = reward is planted in the ensemble's members, and reward.source has none: put the flaw into "
+            "the source itself, or set flaw.where to labels."
+        )
+    for section_name, names in ENSEMBLE_ALONE.items():
+        own, standard_section = getattr(c, section_name), getattr(usual, section_name)
+        for name in names or settings_of(type(own)):
+            value = getattr(own, name)
+            if value != getattr(standard_section, name) and not (name == "per_round" and value == 0):
+                raise HoldfastError(
+                    f"{section_name}.{name} is about the ensemble, which a run with reward.source or reward.parts does "
+                    "not have; leave it out."
+                )
 
 
 def _kl(c: Config) -> None:

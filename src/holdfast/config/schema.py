@@ -179,6 +179,11 @@ class RewardConfig(Section):
     )
     unfinished_penalty: float = setting(1.0, "taken off an answer that does not end", ge=0)
 
+    @property
+    def given(self) -> bool:
+        """Whether answers are scored by a source of the user's, and there is no ensemble."""
+        return bool(self.source or self.parts)
+
 
 @section
 class RefreshConfig(Section):

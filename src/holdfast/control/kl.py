@@ -34,6 +34,9 @@ SLOPE_WEIGHT = 0.3
 LEAD_STEPS = 8
 # No single step more than halves or doubles beta, and no run takes it further than this from its start.
 STEP_BOUND = 2.0
+# Where beta was 0 and the policy is to be held after all: what a run begins with by default, per standard deviation of
+# the reference's scores.
+FIRST_BETA = 0.05
 BETA_RANGE = 100.0
 # Nats of entropy of the built-in model's answers, for which budgets were found, and the least that they are scaled by.
 ENTROPY = 11.0
@@ -76,7 +79,7 @@ class KLController(Protocol):
 
 
 class FixedKL:
-    """The same beta at every step."""
+    """The same beta at every step. Tightened where it is 0, it begins at `FIRST_BETA`."""
 
     def __init__(self, beta: float) -> None:
         if not (math.isfinite(beta) and beta >= 0):
@@ -90,8 +93,10 @@ class FixedKL:
         _check_step(kl, batch, labels)
 
     def tighten(self, beta_factor: float = 1.0, target_factor: float = 1.0) -> None:
-        """Multiply beta; there is no target."""
+        """Multiply beta, switched on where it is 0; there is no target."""
         _check_factors(beta_factor, target_factor)
+        if beta_factor > 1.0:
+            self.beta = self.beta or FIRST_BETA
         self.beta *= beta_factor
 
     def state(self) -> dict[str, Any]:

@@ -152,7 +152,16 @@ def write_preferences(
 
 def read_prompts(source: str | Path, left_out: RowsLeftOut | None = None) -> list[Prompt]:
     """Read the prompts of a table of any format, or the lines of a text file that are not blank."""
-    return list(read_all(source, parse_prompt, text_column="prompt", left_out=left_out))
+    return [prompt for prompt, _ in read_prompt_rows(source, left_out)]
+
+
+def read_prompt_rows(source: str | Path, left_out: RowsLeftOut | None = None) -> list[tuple[Prompt, dict[str, Any]]]:
+    """The same, each prompt with the other columns of its row, which a reward may read."""
+
+    def parse(row: Row) -> tuple[Prompt, dict[str, Any]]:
+        return parse_prompt(row), row.besides("prompt")
+
+    return list(read_all(source, parse, text_column="prompt", left_out=left_out))
 
 
 def read_demonstrations(source: str | Path, left_out: RowsLeftOut | None = None) -> list[Demonstration]:

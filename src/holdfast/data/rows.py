@@ -60,6 +60,11 @@ class Row:
         """The value, or None where the column is missing or empty."""
         return self.values.get(column)
 
+    def besides(self, column: str) -> dict[str, Any]:
+        """The row as it was given, without one of its columns."""
+        row = self.values if self.given is None else self.given
+        return {name: value for name, value in row.items() if name != column}
+
     def require(self, column: str) -> Any:
         value = self.values.get(column)
         if value is not None:

@@ -98,6 +98,16 @@ _KINDS = (
         lambda fields: f"Reward ensemble v{fields['version']} trained{say.fit(fields)}.",
     ),
     EventKind(
+        "standardised",
+        "zero and unit of a reward that is given were taken from the reference's answers; where all of them got the "
+        "same (`flat`) the unit stays the reward's own",
+        {
+            "reward": str, "mean": NUMBER, "sd": NUMBER, "scored": int, "answers": int, "flat": bool,
+            "components": dict,
+        },
+        lambda fields: sentence(say.standardised(fields)), line=lambda at, fields: say.standardised(fields),
+    ),
+    EventKind(
         "baselines", "the signals have read the reference's answers; mean and standard deviation of each",
         {"signals": dict},
         say.baselines, "minor",
@@ -260,8 +270,14 @@ _KINDS = (
         lambda fields: sentence(say.left_out(fields)), "alarm", lambda at, fields: f"{at}{say.left_out(fields)}",
     ),
     EventKind(
-        "step_skipped", "a step was dropped, since a value was not a number", _REASON,
+        "step_skipped", "a step was dropped, since a value was not a number or too few answers were scored", _REASON,
         lambda fields: f"Step skipped{say.in_brackets(fields)}.", "alarm",
+    ),
+    EventKind(
+        "unscored",
+        "some of a step's answers could not be scored, and have no part in what is learnt; told once a round",
+        {"answers": int, "unscored": int, "reasons": list},
+        lambda fields: sentence(say.unscored(fields)), line=lambda at, fields: f"{at}{say.unscored(fields)}",
     ),
     EventKind(
         "squeezing", "in DPO, the argmax rises while chosen answers fall",

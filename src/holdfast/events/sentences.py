@@ -33,7 +33,7 @@ RUNGS = {
 
 @dataclass(frozen=True)
 class Rate:
-    """How often the policy was preferred to one opponent, a tie as half, by whom, beside what the ensemble claimed."""
+    """How often the policy was preferred to one opponent, a tie as half, by whom, beside what was claimed by whom."""
 
     rate: float
     low: float
@@ -41,6 +41,7 @@ class Rate:
     pairs: int
     claimed: float | None
     answered_by: str
+    claimant: str = "ensemble"
 
     @property
     def overclaimed(self) -> bool:
@@ -59,7 +60,8 @@ def rate_of(audit: Fields, opponent: Opponent) -> Rate | None:
     if interval is None:
         return None
     pairs, claimed = audit[f"{opponent}_pairs"], audit[f"claimed_{opponent}"]
-    return Rate(interval["value"], interval["low"], interval["high"], pairs, claimed, audit["answered_by"])
+    rate = interval["value"], interval["low"], interval["high"]
+    return Rate(*rate, pairs, claimed, audit["answered_by"], claimant(audit))
 
 
 def preferences(audit: Fields) -> str:
@@ -308,3 +310,17 @@ def rollback(fields: Fields) -> str:
 
 def with_reason(words: Callable[[Fields], str]) -> Callable[[Fields], str]:
     return lambda fields: sentence(because(words(fields), fields.get("reason")))
+
+
+def standardised(fields: Fields) -> str:
+    """Such as: reward my_reward.py:score on 128 of the reference's answers: mean 0.31, standard deviation 0.2."""
+    mean, sd = format_value(fields["mean"]), format_value(fields["sd"])
+    answers = f"{fields['scored']:,} of {counted(fields['answers'], 'answer')} of the reference"
+    words = f"reward {one_line(fields['reward'])} on {answers}: mean {mean}, standard deviation {sd}"
+    return f"{words}; all are the same, so the unit is the reward's own" if fields["flat"] else words
+
+
+def unscored(fields: Fields) -> str:
+    """Such as: 3 of 64 answers of a step could not be scored (2 answers: the reward gave None)."""
+    reasons = "; ".join(one_line(reason) for reason in fields["reasons"])
+    return f"{fields['unscored']} of {counted(fields['answers'], 'answer')} of a step could not be scored ({reasons})"

@@ -105,9 +105,9 @@ class AuditReport:
             "pairs": self.pairs,
             "accuracy": self.accuracy,
             "decided": self.decided,
-            "ece": self.ece,
-            "brier": self.brier,
-            "reliability": [asdict(b) for b in self.bins],
+            "ece": self.ece if self.claimed else None,
+            "brier": self.brier if self.claimed else None,
+            "reliability": [asdict(b) for b in self.bins if self.claimed],
             "gap_z": self.gap_z,
             "gap_p": self.gap_p,
         }

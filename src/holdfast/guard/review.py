@@ -36,7 +36,7 @@ from holdfast.randomness import generator
 
 # Why a round asks further, in words.
 LAST_ROUND = "the last round decides which policy to keep"
-UNSEEN_BEFORE = "the ensemble is that of an earlier round"
+UNSEEN_BEFORE = "is that of an earlier round"
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,8 @@ class Review(Generic[Player]):
         buy(self.audits.pairs, kinds)
         why, self.audit_asked = self.audit_asked or (LAST_ROUND if host.last else ""), ""
         why = why or ("signals or first answers are suspicious" if self._suspicious(pairs, decisive) else "")
-        buy(self._further(bool(why)), kinds[:2], f"further audit pairs: {why or UNSEEN_BEFORE}")
+        unseen = f"{host.terms.reward} {UNSEEN_BEFORE}"
+        buy(self._further(bool(why)), kinds[:2], f"further audit pairs: {why or unseen}")
         verdict = self._verdict(host, pairs)
         unclear = not verdict.alarm and (verdict.suspect or self.guard.evidence().value > 1.0)
         if (unclear or host.last) and verdict.level != "unreliable":

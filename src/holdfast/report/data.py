@@ -139,6 +139,11 @@ class RunData:
         return [event for event in self.events if event.kind in kinds]
 
     @property
+    def given_reward(self) -> str:
+        """What scores the answers where that is no ensemble; empty where it is one."""
+        return next((str(event.fields["reward"]) for event in reversed(self.happened("standardised"))), "")
+
+    @property
     def refused(self) -> list[EventRow]:
         """The refreshes that the gate refused."""
         return [event for event in self.events if event.refused]

@@ -19,7 +19,7 @@ from holdfast.statistics import Share, wilson
 from holdfast.text import counted
 
 # What is shown of a policy: a name and its metric.
-PROXY_FIGURE, KL_FIGURE = "proxy (ensemble score)", "KL to reference"
+PROXY_FIGURE, REWARD_FIGURE, KL_FIGURE = "proxy (ensemble score)", "reward as given", "KL to reference"
 FIGURES = (
     (PROXY_FIGURE, "objective/scores"),
     (KL_FIGURE, "objective/kl"),
@@ -102,8 +102,9 @@ class Delivered:
     @property
     def measured_words(self) -> str:
         """What was measured on what. Gold has answers of its own, which its count tells."""
-        apart = GOLD in self.figures and PROXY_FIGURE in self.figures
-        return f"{'proxy, KL and length ' if apart else ''}{self.measured}"
+        proxy = {PROXY_FIGURE: "proxy", REWARD_FIGURE: "reward"}
+        apart = [f"{word}, KL and length " for name, word in proxy.items() if name in self.figures]
+        return f"{apart[0] if apart and GOLD in self.figures else ''}{self.measured}"
 
     @property
     def words(self) -> str:
@@ -295,6 +296,7 @@ def _figures(run: RunData) -> dict[str, Figure]:
             of_answers = pairs.get("prompts") if is_dpo else answers_of(run, step)
             count = of_answers if metric in OF_ANSWERS else counts[metric]
             start = 0.0 if metric == "objective/kl" else start  # what was measured of it is rounding
+            name = REWARD_FIGURE if name == PROXY_FIGURE and run.given_reward else name
             figures[name] = Figure(start, end, count, metric.startswith("rewards/"))
     if heldout := kept_gold(run, "heldout"):
         figures[GOLD] = Figure(heldout[0][1], heldout[-1][1], run.heldout_answers)

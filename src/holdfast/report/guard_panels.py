@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean, pvariance
 
 from holdfast.charts.spec import ChartSpec, Series
-from holdfast.events.sentences import Opponent, ensemble_right, rate_of
+from holdfast.events.sentences import Opponent, claimant, ensemble_right, rate_of
 from holdfast.report.data import EventRow, RunData
 from holdfast.statistics import wilson
 from holdfast.text import counted, format_value
@@ -112,9 +112,10 @@ def _reliability(audits: Sequence[EventRow]) -> ChartSpec:
         series.append(_claims("the newest", newest, SKY))
     series.append(Series("as claimed", [0.0, 1.0], [0.0, 1.0], PURPLE, bare=True))
     pairs = sum(one.count for one in whole)
+    who = claimant(audits[-1].fields) if audits else "ensemble"
     return ChartSpec(
         title="Do claims hold?",
-        subtitle="Left to right: the chance of winning that the ensemble claimed. Upwards: how often the policy won, "
+        subtitle=f"Left to right: the chance of winning that the {who} claimed. Upwards: how often the policy won, "
         f"in {counted(pairs, 'fresh pair')}. Below the diagonal it claims too much.{_measures(audits)}",
         x_label="claimed",
         series=tuple(series) if whole else (),

@@ -20,7 +20,7 @@ from holdfast.checkpoint.files import write_atomic
 from holdfast.events.levels import LEVELS
 from holdfast.report import rounds, samples, words
 from holdfast.report.data import EventRow, RunData, read_run
-from holdfast.report.panels import MAIN, MORE, marked_every, narrow, panels
+from holdfast.report.panels import MORE, main_panels, marked_every, narrow, panels
 from holdfast.report.probe_panels import dynamics
 from holdfast.statistics import Share
 from holdfast.text import as_number, clip, counted, percent, sentence, visible
@@ -40,27 +40,38 @@ FACTS = (
 )  # fmt: skip
 
 WORDS = (
-    ("Proxy", "objective/scores", "The score of the reward ensemble, which training pushes up."),
     ("Gold", "", "The truth, known in a made-up world only. Training never sees it."),
     ("Step, round", "", "A step is one PPO batch. A round is: collect labels, maybe refresh, then several steps."),
-    ("Refresh", "", "The reward ensemble is trained again on old and new labels; v2, v3 ... are its versions."),
     ("Budget", "control/kl_target", "How far from the reference, in nats of KL, the policy may go."),
     ("Skipped steps", "steps/skipped", "Steps dropped before the update, for example because of a NaN."),
+)  # fmt: skip
+ENSEMBLE_WORDS = (
+    ("Proxy", "objective/scores", "The score of the reward ensemble, which training pushes up."),
+    ("Refresh", "", "The reward ensemble is trained again on old and new labels; v2, v3 ... are its versions."),
     ("Labels", "ensemble/labels", "How many labels the present version of the ensemble was trained on."),
     ("Reward-model accuracy", "",
      "The share of comparisons where the ensemble prefers the answer that the labeller preferred."),
+)  # fmt: skip
+GIVEN_WORDS = (
+    ("Reward", "objective/scores", "What the reward says of answers, which training pushes up; in its own unit."),
+    ("Component", "", "One of several numbers that make up the reward, or a criterion of a rubric."),
+    ("Granted", "", "Of the pairs in which a component was higher for the policy, those that people gave it too."),
+    ("Not scored", "reward/unscored", "Answers that the reward could not score. They have no part in what is learnt."),
 )  # fmt: skip
 
 
 GUARD_WORDS = (
     ("Audit", "",
      "Fresh answers of the policy beside another's, which the labeller compares. It measures before it may train."),
-    ("Claim", "", "The reward ensemble's own probability that the policy's answer is preferred."),
+    ("Claim", "",
+     "The reward's probability that the policy's answer is preferred. One that is no model learns it from audits."),
     ("Last good policy", "",
      "The newest one that was liked at least as well as the one before it; rollbacks go there."),
-    ("Gate", "", "The test on labels not learnt from that a refreshed ensemble has to pass before it is used."),
     ("Verdict", "", sentence("; ".join(f"{level}: {kind.meaning}" for level, kind in reversed(LEVELS.items())))),
-    ("Rollback", "", "Policy, critic, optimiser, KL control and ensemble go back together. Labels are kept."),
+    ("Rollback", "", "Policy, critic, optimiser, KL control and ensemble, if any, go back together. Labels are kept."),
+)  # fmt: skip
+GATE_WORDS = (
+    ("Gate", "", "The test on labels not learnt from that a refreshed ensemble has to pass before it is used."),
 )  # fmt: skip
 
 
@@ -118,6 +129,7 @@ def render(run: RunData) -> str:
         tiles=words.tiles(run),
         rounds=rounds.round_table(run),
         answered_by=rounds.answered_by(run),
+        given_reward=run.given_reward,
         has_gold=any(row.gold is not None for row in run.gold),
         has_refresh=bool(run.refreshes),
         marked_every=marked_every(sum(bool(event.step) for event in run.refreshes)),
@@ -137,8 +149,10 @@ def render(run: RunData) -> str:
         config_omitted=config_omitted,
         glossary=[
             *WORDS,
+            *(GIVEN_WORDS if run.given_reward else ENSEMBLE_WORDS),
             *(GUARD_WORDS if rounds.is_guarded(run) else ()),
-            *((panel.title, panel.metric, panel.subtitle) for panel in (*MAIN, *MORE)),
+            *(GATE_WORDS if rounds.is_guarded(run) and not run.given_reward else ()),
+            *((panel.title, panel.metric, panel.subtitle) for panel in (*main_panels(run), *MORE)),
         ],
     )
 

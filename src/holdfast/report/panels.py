@@ -8,6 +8,8 @@ from holdfast.charts.spec import Band, ChartSpec, Marker, Series, Span
 from holdfast.report.data import RunData
 from holdfast.report.guard_panels import audit_charts, signal_charts, window
 from holdfast.report.undone import undone
+from holdfast.text import one_line
+from holdfast.track.metrics import COMPONENTS
 
 WIDE = 870.0  # scaled up to the page, its text is then as large as in the charts that stand side by side
 MOST_MARKERS = 60
@@ -82,6 +84,11 @@ PAIRS = (
                 "", PURPLE, percent=True, from_zero=False),
 )  # fmt: skip
 
+UNSCORED = MetricPanel("reward/unscored", "Answers without a score",
+                       "They have no part in what is learnt. A rise means that the reward, or the policy, is failing.",
+                       "", VERMILION, percent=True)  # fmt: skip
+MOST_COMPONENTS = 6
+
 MORE = (
     MetricPanel("objective/rlhf_reward", "Reward after the KL penalty",
                 "What PPO maximises: proxy minus beta times KL.", "reward", BLUE, from_zero=False),
@@ -117,8 +124,10 @@ def panels(run: RunData) -> Panels:
 
     signals = [with_marks(spec, alarms) for spec in signal_charts(run)]
     head = [with_marks(spec) for spec in (_proxy(run), _gold(run)) if spec.has_data()]
-    main = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in MAIN]
-    main.insert(5, ("Reward-model accuracy", _accuracy(run)))
+    main = [(panel.title, with_marks(_metric_chart(run, panel))) for panel in main_panels(run)]
+    if not run.given_reward:
+        main.insert(5, ("Reward-model accuracy", _accuracy(run)))
+    components = with_marks(_components(run))  # not every reward has several
     pairs = [with_marks(spec) for panel in PAIRS if (spec := _metric_chart(run, panel)).has_data()]
     # A run of DPO alone has no reward model, no critic and no rounds of PPO to miss.
     alone = bool(pairs) and not run.known("objective/scores")
@@ -130,10 +139,17 @@ def panels(run: RunData) -> Panels:
         audits=tuple(with_marks(spec, alarms) for spec in audit_charts(run)),
         signals=tuple(signals[:MOST_MOVED]),
         more_signals=tuple(signals[MOST_MOVED:]),
-        main=(*pairs, *(spec for _, spec in main if spec.has_data())),
+        main=(*pairs, *(spec for spec in (components, *(spec for _, spec in main)) if spec.has_data())),
         more=tuple(spec for _, spec in more if spec.has_data()),
         missing=() if alone else tuple(title for title, spec in [*main, *more] if not spec.has_data()),
     )
+
+
+def main_panels(run: RunData) -> tuple[MetricPanel, ...]:
+    """The charts of single metrics that are always there: of a reward that is given nothing about an ensemble."""
+    if not run.given_reward:
+        return MAIN
+    return (*(panel for panel in MAIN if not panel.metric.startswith("ensemble/")), UNSCORED)
 
 
 def _marks(run: RunData) -> list[Marker]:
@@ -197,12 +213,36 @@ def _proxy(run: RunData) -> ChartSpec:
         colour=BLUE,
     )
     subtitle = "The score that the policy is trained on. The band is the spread of the reward models around it."
+    title, name = "Proxy: what the reward ensemble says", "proxy"
+    if run.given_reward:
+        title, name = f"Reward: what {one_line(run.given_reward)[:60]} says", "reward"
+        subtitle = "The reward that the policy is trained on, in its own unit: the mean of the answers that have one."
     return ChartSpec(
-        title="Proxy: what the reward ensemble says",
+        title=title,
         subtitle=subtitle + (f" Faint: each step; line: mean of {span} steps." if span else ""),
-        unit="standardised score",
-        series=(Series("proxy", xs, ys, BLUE, smooth=span),),
+        unit="reward" if run.given_reward else "standardised score",
+        series=(Series(name, xs, ys, BLUE, smooth=span),),
         band=band if band.known else None,
+    )
+
+
+def _components(run: RunData) -> ChartSpec:
+    """The components of a reward that has several; of very many those that moved most."""
+    known = {name: run.known(name) for name in run.metrics.names if name.startswith(COMPONENTS)}
+    moved = {name: abs(curve[-1][1] - curve[0][1]) for name, curve in known.items() if curve}
+    chosen = sorted(sorted(moved, key=lambda name: -moved[name])[:MOST_COMPONENTS])
+    series = []
+    for colour, name in enumerate(chosen):
+        xs, ys = run.metric(name)
+        series.append(
+            Series(one_line(name.removeprefix(COMPONENTS))[:40], xs, ys, colour, smooth=window(len(known[name])))
+        )
+    left = f" The {len(chosen)} of {len(moved)} that moved most." if len(moved) > len(chosen) else ""
+    return ChartSpec(
+        title="Components of the reward",
+        subtitle=f"One that rises alone may be the one that is fooled.{left}",
+        unit="reward",
+        series=tuple(series) if len(series) > 1 else (),
     )
 
 

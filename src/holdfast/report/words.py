@@ -73,7 +73,7 @@ def _moved_proxy(run: RunData, curve: Curve) -> str:
     (first, start), (last, end) = curve[0], curve[-1]
     versions = version_at(run, first), version_at(run, last)
     if versions[0] == versions[1]:
-        return _moved("Proxy", curve)
+        return _moved("Reward" if run.given_reward else "Proxy", curve)
     words = f"Proxy was {format_value(start, beside=end)} by v{versions[0]} of the ensemble"
     return f"{words} and is {format_value(end, beside=start)} by v{versions[1]}, which are two scales"
 
@@ -122,8 +122,8 @@ def _refused(run: RunData) -> str:
 
 
 def _has_no_ensemble(run: RunData) -> bool:
-    """Whether the run learns from pairs alone, without a reward model."""
-    return bool(run.known("loss/dpo")) and not run.known("objective/scores")
+    """Whether the run learns from pairs alone, without a reward model, or is given its reward."""
+    return bool(run.given_reward) or (bool(run.known("loss/dpo")) and not run.known("objective/scores"))
 
 
 def _kl(run: RunData) -> str:
@@ -152,6 +152,7 @@ def tiles(run: RunData) -> list[Tile]:
         *_guard_tiles(summary(run), policy),
         _steps_tile(run),
         _proxy_tile(run, policy),
+        *given_tiles(run),
         _curve_tile("Gold, " + gold_curve(run)[0], gold_curve(run)[1]),
         _kl_tile(run),
         _refresh_tile(run),
@@ -221,7 +222,7 @@ def _rollbacks(guard: Summary) -> str:
 def _rate_tile(label: str, rate: Rate | None) -> Tile | None:
     if rate is None:
         return None
-    claimed = "" if rate.claimed is None else f"; ensemble claims {percent(rate.claimed)}"
+    claimed = "" if rate.claimed is None else f"; {rate.claimant} claims {percent(rate.claimed)}"
     note = f"{rate.share.interval} in {counted(rate.pairs, 'pair')}, by {rate.answered_by}{claimed}"
     return Tile(label, percent(rate.rate), note)
 
@@ -240,6 +241,30 @@ def _steps_tile(run: RunData) -> Tile | None:
     return Tile("Last step", f"{run.metrics.steps[-1]:,}", note)
 
 
+def given_tiles(run: RunData) -> list[Tile]:
+    """Of a reward that is given: what could not be scored, what counts for less, and what audits say it is worth."""
+    unscored, out = run.known("reward/unscored"), list[Tile]()
+    if any(share > 0 for _, share in unscored):
+        mean = sum(share for _, share in unscored) / len(unscored)
+        reasons = [one_line(why) for event in run.happened("unscored")[-1:] for why in event.fields["reasons"][:1]]
+        out.append(Tile("Not scored", percent(mean), "; ".join(["of all answers", *reasons])))
+    for event in run.happened("action"):
+        if event.fields["rung"] == "discount":
+            out.append(Tile("Discounted", f"round {event.round}", one_line(event.fields["words"])))
+    if run.given_reward and run.happened("audit"):
+        out.append(_claims_tile(run))
+    return out
+
+
+def _claims_tile(run: RunData) -> Tile:
+    learnt = run.happened("claims_learnt")
+    if not learnt:
+        return Tile("Claims", "none yet", "audits have not told what the reward is worth to people")
+    last = learnt[-1].fields
+    worth = f"a difference of 1 is worth {format_value(last['slope'])} log-odds to people"
+    return Tile("Claims", "learnt" if last["ready"] else "none yet", f"by {counted(last['audits'], 'answer')}, {worth}")
+
+
 def _curve_tile(label: str, curve: Curve) -> Tile | None:
     if not curve:
         return None
@@ -253,7 +278,7 @@ def _curve_tile(label: str, curve: Curve) -> Tile | None:
 
 def _proxy_tile(run: RunData, policy: Delivered) -> Tile | None:
     curve = kept_curve(run, "objective/scores")
-    tile = _curve_tile("Proxy score", curve)
+    tile = _curve_tile("Reward as given" if run.given_reward else "Proxy score", curve)
     if tile is None or policy.reward_version is None:
         return tile
     if policy.two_scales:
@@ -367,7 +392,7 @@ def guard_lines(guard: Summary | None, policy: Delivered) -> list[tuple[str, str
         ("preferred to last good", policy.preferred_to_last_good),
     ):
         if rate is not None:
-            claimed = "" if rate.claimed is None else f"; the ensemble claims {percent(rate.claimed)}"
+            claimed = "" if rate.claimed is None else f"; the {rate.claimant} claims {percent(rate.claimed)}"
             lines.append((label, f"{rate.share.of('pair')} by {rate.answered_by}{claimed}"))
     if policy.audited_in is None:
         lines.append(("preferred to reference", _never_audited(policy)))

@@ -23,7 +23,8 @@ class Scored:
     """What the reward says of a batch: every member's score, the aggregate, and the reward after shaping.
 
     Of a reward that is one number, `given_B` is that number, NaN where an answer could not be scored: such an answer
-    has no part in what is learnt. `components` are its parts, and `unscored` says why some answers have none.
+    has no part in what is learnt. `components` are its parts, `unscored` says why some answers have none, and `reasons`
+    the same of the batch, the commonest first.
     """
 
     members_KB: Tensor
@@ -36,6 +37,12 @@ class Scored:
     given_B: Tensor | None = None
     components: Mapping[str, Tensor] = field(default_factory=dict)
     unscored: Mapping[int, str] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """The mean score of the answers that have one."""
+        return float(self.scores_B[self.scored_B].mean())
 
     @property
     def scored_B(self) -> Tensor:
@@ -44,10 +51,10 @@ class Scored:
 
     def metrics(self) -> dict[str, float]:
         if self.given_B is not None:
-            return self._given_metrics(self.scores_B[self.scored_B])
+            return self._given_metrics(self.given_B[self.scored_B])
         return {
             **({"ensemble/degraded": float(self.degraded)} if self.degraded else {}),
-            "objective/scores": float(self.scores_B.mean()),
+            "objective/scores": self.mean,
             "ensemble/spread": float(spread(self.members_KB).mean()),
             "ensemble/version": float(self.version),
             "ensemble/labels": float(self.labels),
@@ -58,7 +65,7 @@ class Scored:
         parts = {f"reward/component/{name}": values_B[~values_B.isnan()] for name, values_B in self.components.items()}
         return {
             "objective/scores": float(scored.mean()),
-            "reward/unscored": len(self.unscored) / len(self.scores_B),
+            "reward/unscored": 1.0 - len(scored) / len(self.scores_B),
             **{name: float(values.mean()) for name, values in parts.items() if len(values)},
         }
 

@@ -32,6 +32,7 @@ from holdfast.people.team import TeamLabeller
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.prober import Prober
 from holdfast.randomness import Cursor
+from holdfast.reward.given import GivenReward
 from holdfast.run.control import budget_of, budget_words, controller_of
 from holdfast.run.demand import RoundsDone
 from holdfast.run.directory import RunDirectory
@@ -44,7 +45,7 @@ from holdfast.run.models import build_models
 from holdfast.run.notes import notes
 from holdfast.run.observer import Audience, Observer
 from holdfast.run.owner import Owner
-from holdfast.run.parts import Parts, build_parts, first_ensemble
+from holdfast.run.parts import Parts, build_parts, first_ensemble, standardise
 from holdfast.run.probes import data_prober
 from holdfast.run.reference import prepare_reference
 from holdfast.run.rollback import RunState
@@ -77,6 +78,8 @@ def assemble(
     config, task = ingredients.config, ingredients.task
     resuming = not CheckpointStore(run.checkpoints).is_empty()
     with ExitStack() as open_files:
+        if ingredients.source is not None:
+            open_files.enter_context(closing(ingredients.source))
         store = open_files.enter_context(run.open_store(config))
         sinks = open_sinks(config.track.sinks, run.path, run.name)
         tracker = open_files.enter_context(closing(Tracker(run.path, sinks)))
@@ -96,6 +99,8 @@ def assemble(
         look()
         if not resuming and parts.refresher is not None:
             first_ensemble(ingredients, parts, parts.refresher, ensemble_from)
+        elif not resuming and isinstance(parts.reward, GivenReward):
+            standardise(parts, parts.reward)
         if not resuming:
             progress.say(f"note: {budget_words(config, parts.entropy, parts.reward.labels)}")
         stage = "ppo" if config.run.optimiser == "ppo" else "online dpo"
@@ -213,6 +218,8 @@ def build_loop(
         "mean": mean,
     }
     going_on: dict[str, Part] = {"position": journal.position, "collector": parts.collector, "orders": orders}
+    if isinstance(parts.reward, GivenReward):
+        going_on["reward"] = parts.reward
     state = RunState(taken_back, going_on, ledger, checkpoints, None if refresher is None else refresher.versions)
     review: Review[Policy] | None = None
     if models.anchor is not None:

@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models import smollm2
 from holdfast.people.accounts import AccountStore
 from holdfast.report.data import RunData, read_run
-from holdfast.report.delivered import GOLD, KL_FIGURE, PROXY_FIGURE, Delivered, delivered
+from holdfast.report.delivered import GOLD, KL_FIGURE, PROXY_FIGURE, REWARD_FIGURE, Delivered, delivered
 from holdfast.report.rounds import summary
 from holdfast.report.undone import undone_by
 from holdfast.report.words import accuracy, verdict
@@ -51,6 +51,9 @@ HOW = {
 PROXY_CAUTION = (
     "The proxy is what the reward ensemble says, in standard deviations of the reference's scores. Training pushes it "
     "up, so it is no measure of quality by itself."
+)
+REWARD_CAUTION = (
+    "The reward is what {name} says of the answers. Training pushes it up, so it is no measure of quality by itself."
 )
 CARD = """\
 ---
@@ -298,6 +301,8 @@ def figures(data: RunData, policy: Delivered) -> str:
         if policy.two_scales:
             version += f" The reference's is by version {policy.reference_version}, which is another scale."
         parts.append(PROXY_CAUTION + version)
+    if REWARD_FIGURE in policy.figures:
+        parts.append(REWARD_CAUTION.format(name=one_line(data.given_reward)))
     parts += [line for line in (_preferences(policy), _verdict(data, policy), accuracy(data, policy)) if line]
     return "\n\n".join(parts)
 
@@ -313,7 +318,7 @@ def _preferences(policy: Delivered) -> str:
         return f"{asked} asked, and none was answered."
     if rate is None:
         return "" if policy.is_reference else "Nobody was asked to compare this policy with the reference."
-    claimed = "" if rate.claimed is None else f"; the ensemble claimed {rate.claimed:.0%}"
+    claimed = "" if rate.claimed is None else f"; the {rate.claimant} claimed {rate.claimed:.0%}"
     share = rate.share.of("fresh pair")
     return f"{sentence(f'{rate.answered_by} preferred it to the reference in {share}{claimed}')}"
 

@@ -128,21 +128,22 @@ class Demand:
 def label_demand(config: Config, ensemble_given: bool = False, done: RoundsDone = NOTHING) -> Demand | None:
     """What a run with a labeller asks for, or still will; None where it has done all its rounds.
 
-    With an ensemble that is given it needs no first comparisons.
+    With an ensemble that is given it needs no first comparisons, and with a reward that is given only audits.
 
     Second opinions of people, and check items, are not among these comparisons.
     """
-    labels, audits, rounds = config.preferences.per_round, AuditPlan(config.audit), config.run.rounds
+    given, audits, rounds = config.reward.given, AuditPlan(config.audit), config.run.rounds
+    labels = 0 if given else config.preferences.per_round  # nothing learns from them where the reward is given
     left = rounds - done.rounds
     if left <= 0:
         return None
     acts, audited = config.guard.mode == "act", config.guard.mode != "off"
     repeats = config.gate.repeats if config.gate.use and labels else 0
-    first = 0 if ensemble_given or done.prepared else config.reward.initial_comparisons
+    first = 0 if given or ensemble_given or done.prepared else config.reward.initial_comparisons
     collected = Bounds(labels, math.ceil(MORE_LABELS * labels) if acts else labels)
     audit = Bounds(audits.fewest(last=False), audits.greatest(False, acts)) if audited else Bounds()
     last = Bounds(audits.fewest(last=True), audits.greatest(True, acts)) if audited else Bounds()
-    remedies = Bounds(0, config.guard.rollbacks * audits.adversarial if acts else 0)
+    remedies = Bounds(0, config.guard.rollbacks * audits.adversarial if acts and not given else 0)
     known = repeats if config.data.preferences else first  # of labels that are given there may be any number
     first_again = Bounds(0, 0 if ensemble_given or done.prepared else min(repeats, known))
     # Round 1 begins with the reference, whose answers the first comparisons are of.

@@ -23,7 +23,7 @@ from holdfast.models.sharding import close, copy_in, full, whole
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.pair import Pair
-from holdfast.reward.ensemble import Tokens
+from holdfast.reward.ensemble import Ensemble, Tokens
 from holdfast.reward.training import FitSettings, fit_with
 from holdfast.rollout.sampler import sample_with
 from holdfast.run.inputs import Ingredients
@@ -100,6 +100,11 @@ class Follower:
         assert self.models is not None, "process 0 begins with `build`"
         return self.models
 
+    @property
+    def ensemble(self) -> Ensemble:
+        assert self.here.ensemble is not None, "only an ensemble is asked and trained together"
+        return self.here.ensemble
+
     def batches(self, prompts: Tokens, responses: Tokens, rows: Sequence[list[int]]) -> list[MicroBatch]:
         """The micro-batches that process 0 has cut, by the rows of each."""
         pad_id, device = self.ingredients.codec.pad_id, self.here.policy.device
@@ -144,13 +149,13 @@ def values(
 
 
 def score(follower: Follower, *models: Any, **needed: Any) -> None:
-    follower.here.ensemble.score_with(models, **needed)
+    follower.ensemble.score_with(models, **needed)
 
 
 def fit(
     follower: Follower, *models: Any, pairs: list[Pair], settings: FitSettings, seeds: list[int], bonus_scale: float
 ) -> None:
-    ensemble = follower.here.ensemble
+    ensemble = follower.ensemble
     ensemble.bonus_scale = bonus_scale
     fit_with(ensemble, pairs, settings, follower.ingredients.config.reward, seeds, Silent())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from holdfast.guard.view import StepView
 from holdfast.models.policy import Policy
 from holdfast.models.sharding import put_state, whole_state
 from holdfast.preferences.collector import Collector, Sample
+from holdfast.reward.given import GivenReward
 from holdfast.reward.refresher import Refresher
 from holdfast.run.learner import Learner
 from holdfast.run.rollback import RunState, good_at
@@ -77,7 +78,9 @@ class LoopHost:
         learner = self.learner
         # Who takes nothing off answers that do not end has no use for an end.
         ends = learner.config.reward.unfinished_penalty > 0
-        return Terms(learner.rate_setting, ends=ends, budget=learner.allowance, fit_rate=learner.config.reward.lr)
+        terms = Terms(learner.rate_setting, ends=ends, budget=learner.allowance, fit_rate=learner.config.reward.lr)
+        claimant = self.review.auditor.scalar
+        return terms if claimant is None else replace(terms, reward=claimant.name, part=claimant.part)
 
     @property
     def fit(self) -> Share | None:
@@ -138,7 +141,8 @@ class LoopHost:
     def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change:
         before, controller = self._held(), self.learner.controller
         controller.tighten(beta_factor, floored(controller.target, target_factor, floor))
-        return Change("the policy is held closer to the reference", before, self._held())
+        words = "the policy is held closer to the reference"
+        return Change(words if before["beta"] else f"{words}: beta was 0", before, self._held())
 
     def _held(self) -> dict[str, Any]:
         return {"beta": self.learner.controller.beta, "kl_target": self.learner.controller.target}
@@ -170,8 +174,16 @@ class LoopHost:
         return Change("the ensemble is refreshed in the next round", before, {"refresh": self.orders.refresh})
 
     def discount(self, component: str) -> Change | None:
-        """An ensemble has no components."""
-        return None
+        """A component counts for half of what it did, or the reward as a whole; an ensemble has no components."""
+        reward = self.learner.reward
+        if not isinstance(reward, GivenReward):
+            return None
+        done = reward.discount(component)
+        if done is None:
+            return None
+        what = f"the {self.terms.part} {done.component!r}" if done.component else self.terms.reward
+        words = f"{what} counts {done.after:.3g} times what it did at first"
+        return Change(words, {"share": done.before}, {"share": done.after})
 
     def adversarial(self, good: Good) -> Change | None:
         if self.refresher is None:

@@ -20,9 +20,12 @@ from holdfast.models.policy import Policy
 from holdfast.models.prompt import plain_text
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.parallel.cores import CORES, available, keep_freed_memory
+from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.database import check_url
 from holdfast.randomness import derive_seed
+from holdfast.reward.scores import AdjustableSource
+from holdfast.reward.sources.opening import open_source
 from holdfast.rollout.vllm_api import VLLMServer
 from holdfast.run.origin import load_policy
 from holdfast.run.rates import ChosenRates, with_rates
@@ -49,6 +52,12 @@ class Ingredients:
     flaw: Flaw | None = None
     fresh: bool = False  # the built-in model before it has learnt anything
     chosen: ChosenRates = field(default_factory=ChosenRates)  # the config has them
+    source: AdjustableSource | None = None  # what scores, where that is no ensemble; process 0 has it
+
+    @property
+    def given(self) -> bool:
+        """Whether the reward is given, and no ensemble."""
+        return self.config.reward.given
 
 
 def gather(
@@ -78,7 +87,8 @@ def gather(
     task = replace(task, notes=(*task.notes, *left_out.notes), left_out=(*task.left_out, *left_out.lines))
     task, imported = within_limits(config, task, read, codec)
     threads = choose_threads(config, lm, threads)
-    check_labels(config, task, len(imported), ensemble_given)
+    if not config.reward.given:
+        check_labels(config, task, len(imported), ensemble_given)
     check_sinks(config.track.sinks)
     if config.preferences.url:
         check_url(config.preferences.url)
@@ -90,7 +100,8 @@ def gather(
         # Once for nothing, so that layers which cannot have adapters are found before anything is written.
         adapted(lm, lora_of(config.policy), seed=0)
         lm.requires_grad_(directory is None)
-    return Ingredients(config, task, lm, codec, imported, threads, flaw, directory is None, chosen)
+    given = open_source(config.reward, config.judge) if config.reward.given and PROCESSES.main else None
+    return Ingredients(config, task, lm, codec, imported, threads, flaw, directory is None, chosen, given)
 
 
 def check_server(ingredients: Ingredients) -> None:

@@ -19,6 +19,7 @@ from holdfast.control.plateau import Plateau
 from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.step_size import StepSize, far_out, near
+from holdfast.errors import HoldfastError
 from holdfast.guard.host import view_of
 from holdfast.guard.review import Review
 from holdfast.models.batches import MicroBatch
@@ -71,6 +72,7 @@ class Learner:
     journal: Journal
     audience: Audience
     prober: Prober | None
+    told_unscored: int = 0  # the last round in which it was said why answers have no score
 
     def begin_probes(self) -> None:
         """Probe the policy as it is before the first step."""
@@ -95,7 +97,9 @@ class Learner:
         try:
             if fault := self.reward.fault(scored):
                 return self.drop_bad_scores(scored, fault)
-            experience = self.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
+            experience = self.optimiser.credit(
+                rollout, reference_BT, values_BT, scored.rewards_B, beta, scored.scored_B
+            )
             kl = float(experience.kl_B.mean())
             self.controller.update(kl, len(rows), self.reward.labels)
             with timed("update"):
@@ -103,8 +107,9 @@ class Learner:
         except NonFiniteStep as reason:
             return self.skip_step(str(reason))
         at.skipped_in_a_row = 0
+        self.tell_unscored(scored)
         self.ledger.record(at.step, at.round, kl_step, kl)
-        self.pace(float(scored.scores_B.mean()))
+        self.pace(scored.mean)
         with timed("guard"):
             readings = self.see(experience, scored, {**learned, "objective/kl_step": kl_step})
         held = {"objective/kl_step": kl_step, "control/beta": beta}
@@ -176,12 +181,27 @@ class Learner:
             self.plateau.reset()
 
     def drop_bad_scores(self, scored: Scored, fault: str) -> str:
-        """Drop a step that the reward has not scored; what of it gives nothing else, step after step, is left out."""
+        """Drop a step that the reward has not scored; what of it gives nothing else, step after step, is left out.
+
+        Of a reward that is given nothing can be left out, and a policy that is taken back mends no reward.
+        """
         trouble = self.skip_step(fault)
+        if trouble and scored.given_B is not None:
+            raise HoldfastError(
+                f"{MOST_SKIPPED} steps in a row were dropped: {fault}; mend the reward, and `holdfast resume` goes on."
+            )
         if not trouble or not self.reward.mend(scored, MOST_SKIPPED):
             return trouble
         self.journal.position.skipped_in_a_row = 0
         return ""
+
+    def tell_unscored(self, scored: Scored) -> None:
+        """Say why answers have no score, once a round."""
+        if scored.reasons and self.told_unscored != (at := self.journal.position).round:
+            self.told_unscored = at.round
+            count = len(scored.scores_B)
+            missing = count - int(scored.scored_B.sum())
+            self.journal.event("unscored", answers=count, unscored=missing, reasons=list(scored.reasons))
 
     def skip_step(self, reason: str) -> str:
         """Count a step that met a value that is not a number; says so where there are too many in a row."""
@@ -210,9 +230,10 @@ class Learner:
         self.journal.end_step(round=at.round, **figures, length=row["response/length_mean"])
 
     def draw(self, policy: Policy, rng: torch.Generator) -> Rollout:
-        """Answers of a policy to as many prompts as a step has, drawn by lot."""
+        """Answers of a policy to as many prompts as a step has, drawn by lot; in groups where the reward is given."""
         rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()
-        return self.answers.sample(policy, [self.prompt_ids[i] for i in rows], rng)
+        group = self.config.ppo.samples_per_prompt if self.config.reward.given else 1
+        return self.answers.sample(policy, [self.prompt_ids[i] for i in rows for _ in range(group)], rng)
 
     def take_mean(self) -> None:
         """End with the mean of the last rounds' policies: put it in the policy's place, and say what it is like."""
@@ -224,19 +245,20 @@ class Learner:
         batches, temperature = self.optimiser.batches(rollout), self.config.rollout.temperature
         reference_BT = response_values(self.reference, rollout, batches, temperature)
         kl_B = ((rollout.logprobs_BT - reference_BT) * rollout.mask_BT).sum(1)
-        score = float(self.reward.reward(rollout, rng).scores_B.mean())
+        score = self.reward.reward(rollout, rng).metrics()["objective/scores"]
         length = sum(rollout.lengths) / len(rollout.lengths)
         self.journal.event("averaged", policies=policies, kl=float(kl_B.mean()), score=score, length=length)
 
 
 def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:
     """Reward, KL, entropy and what the answers look like."""
-    rollout, reward = experience.rollout, float(experience.rewards_B.mean())
+    rollout, scored_B = experience.rollout, scored.scored_B
+    reward = float(experience.rewards_B[scored_B].mean())
     return {
         **scored.metrics(),
         "objective/kl": float(experience.kl_B.mean()),
         "objective/rlhf_reward": reward,
-        "objective/non_score_reward": reward - float(scored.rewards_B.mean()),
+        "objective/non_score_reward": reward - float(scored.rewards_B[scored_B].mean()),
         "objective/entropy": -float((rollout.logprobs_BT * rollout.mask_BT).sum(1).mean()),
         "response/length_mean": sum(rollout.lengths) / len(rollout.lengths),
         "response/length_max": float(max(rollout.lengths)),

@@ -24,13 +24,16 @@ from holdfast.worlds.flaws import flaw_bonus
 
 @dataclass(frozen=True)
 class Models:
-    """The models of a run in their starting state, and what moves them; every process holds the same ones."""
+    """The models of a run in their starting state, and what moves them; every process holds the same ones.
+
+    A run whose reward is given has no ensemble.
+    """
 
     policy: Policy
     reference: Policy
     critic: CriticModel | None
     anchor: Policy | None
-    ensemble: Ensemble
+    ensemble: Ensemble | None
     optimiser: PolicyOptimiser
 
 
@@ -43,9 +46,9 @@ def build_models(ingredients: Ingredients, reference_lm: Any) -> Models:
     policy = fresh_policy()
     critic = critic_on(config, reference_lm) if valued and config.policy.critic == "model" else None
     bonus = None if ingredients.flaw is None else flaw_bonus(ingredients.flaw, codec)
-    ensemble = build_ensemble(config, reference_lm, codec, bonus)
+    ensemble = None if ingredients.given else build_ensemble(config, reference_lm, codec, bonus)
     anchor = fresh_policy() if config.guard.mode != "off" else None
-    members = {f"member-{k}": member for k, member in enumerate(ensemble.members)}
+    members = {f"member-{k}": member for k, member in enumerate(ensemble.members if ensemble else ())}
     PROCESSES.models.clear()
     held = {"policy": policy, "critic": critic, "anchor": anchor, **members}
     PROCESSES.hold({**held, "reference": shard(reference)})

@@ -26,9 +26,11 @@ def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOT
     notes += ingredients.chosen.words([*(["sft.lr"] if imitates else []), "reward.lr", "refresh.lr", "ppo.lr"])
     guard, audit, rounds = config.guard, config.audit, config.run.rounds
     if ingredients.task.labeller is None:
-        notes.append(
-            "There is no labeller, so no new labels come in and the ensemble stands still; world.labeller names one."
-        )
+        if not config.reward.given:
+            notes.append(
+                "There is no labeller, so no new labels come in and the ensemble stands still; world.labeller names "
+                "one."
+            )
         if guard.mode != "off":
             notes.append(
                 "Without a labeller nobody answers audits: the guard has its signals only, and cannot convict."
@@ -52,7 +54,7 @@ def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOT
 
 def _short_budget(config: Config, ensemble_given: bool) -> list[str]:
     """That the budget of labels does not last for the first comparisons and an audit, where it does not."""
-    first = 0 if ensemble_given else config.reward.initial_comparisons
+    first = 0 if ensemble_given or config.reward.given else config.reward.initial_comparisons
     audit = AuditPlan(config.audit).fewest(last=False) if config.guard.mode != "off" else 0
     if not config.labels.budget or config.labels.budget >= first + audit:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from holdfast.preferences.collector import Claimant, Collector
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.ensemble import Ensemble, VersionStore
+from holdfast.reward.given import GivenReward
 from holdfast.reward.importance import Importance
 from holdfast.reward.refresher import Refresher
 from holdfast.reward.source import Reward, RewardSource
@@ -22,6 +23,7 @@ from holdfast.rollout.served import ServedSampler
 from holdfast.run.answers import Answers, sampling_of
 from holdfast.run.demand import label_budget
 from holdfast.run.directory import RunDirectory
+from holdfast.run.given import claimant_of, given_reward
 from holdfast.run.inputs import Ingredients
 from holdfast.run.journal import Journal
 from holdfast.run.models import Models
@@ -31,7 +33,7 @@ from holdfast.run.models import Models
 class Parts:
     """What a run has before its first round: models, answers, labels, its reward and what trains it.
 
-    `entropy` is that of the reference's answers, in nats.
+    `standard` are the reference's answers on which scores are standardised.
     """
 
     models: Models
@@ -41,7 +43,12 @@ class Parts:
     refresher: Refresher | None
     journal: Journal
     streams: Streams
-    entropy: float
+    standard: Rollout
+
+    @property
+    def entropy(self) -> float:
+        """The entropy of the reference's answers, in nats, by what they were drawn with."""
+        return -float((self.standard.logprobs_BT * self.standard.mask_BT).sum(1).mean())
 
 
 def build_parts(
@@ -56,13 +63,17 @@ def build_parts(
     config, codec = ingredients.config, ingredients.codec
     served = served_sampler(config, run, codec)
     answers = Answers(models.policy, codec, sampling_of(config), journal.position, served)
-    ensemble = models.ensemble
+    streams, ensemble = Streams(config.run.seed), models.ensemble
+    if ensemble is None:
+        given, standard = given_reward(ingredients), standard_answers(ingredients, models, answers)
+        collector = collector_of(ingredients, run, claimant_of(given), store, journal, after_people)
+        return Parts(models, answers, collector, given, None, journal, streams, standard)
     collector = collector_of(ingredients, run, ensemble, store, journal, after_people)
     ensemble.tell = lambda left_out: journal.event("member_degraded", **asdict(left_out))
     standard = standard_answers(ingredients, models, answers)
     refresher = refresher_of(ingredients, run, models, ensemble, store, journal, standard)
     reward = RewardSource(ensemble, config.reward, partial(answers.sample, models.reference), config.flaw)
-    return Parts(models, answers, collector, reward, refresher, journal, Streams(config.run.seed), entropy_of(standard))
+    return Parts(models, answers, collector, reward, refresher, journal, streams, standard)
 
 
 def collector_of(
@@ -75,8 +86,11 @@ def collector_of(
 ) -> Collector:
     """Who asks people about answers, with who claims what they will say."""
     config, task = ingredients.config, ingredients.task
+    preferences = config.preferences
+    if ingredients.given:
+        preferences = replace(preferences, per_round=0)  # nothing would learn from them
     return Collector(
-        run.key, ingredients.codec, task.prompts, store, task.labeller, claimant, config.preferences, config.run.seed,
+        run.key, ingredients.codec, task.prompts, store, task.labeller, claimant, preferences, config.run.seed,
         after_people, budget=label_budget(config), event=journal.event,
     )  # fmt: skip
 
@@ -84,14 +98,11 @@ def collector_of(
 def standard_answers(ingredients: Ingredients, models: Models, answers: Answers) -> Rollout:
     """Answers of the reference, on which scores are standardised; always the same ones."""
     config, prompts, codec = ingredients.config, ingredients.task.prompts, ingredients.codec
-    rows = Cursor(len(prompts), config.run.seed, "standardise").take(config.reward.standardise_samples)
-    asked = [codec.encode_prompt(prompts[i]) for i in rows]
+    # A source that is given may compare the answers to one prompt, so they come in groups as in a step.
+    group = config.ppo.samples_per_prompt if ingredients.given else 1
+    rows = Cursor(len(prompts), config.run.seed, "standardise").take(-(-config.reward.standardise_samples // group))
+    asked = [codec.encode_prompt(prompts[i]) for i in rows for _ in range(group)]
     return answers.sample(models.reference, asked, generator(config.run.seed, "standardise"))
-
-
-def entropy_of(rollout: Rollout) -> float:
-    """The entropy of answers, in nats, by what they were drawn with."""
-    return -float((rollout.logprobs_BT * rollout.mask_BT).sum(1).mean())
 
 
 def refresher_of(
@@ -113,6 +124,17 @@ def refresher_of(
         limits = codec.pad_id, config.policy.micro_batch_tokens, config.rollout.temperature
         refresher.importance = Importance(models.policy, models.reference, *limits)
     return refresher
+
+
+def standardise(parts: Parts, given: GivenReward) -> None:
+    """Zero and unit of a reward that is given, from the reference's answers; once in a run."""
+    parts.journal.progress.begin("standardising the reward", 1)
+    standard = given.standardise(parts.standard)
+    parts.journal.progress.advance()
+    parts.journal.tracker.event(
+        0, 0, "standardised", reward=given.source.name, mean=standard.mean, sd=standard.sd, scored=standard.scored,
+        answers=standard.asked, flat=standard.flat, components=dict(standard.components),
+    )  # fmt: skip
 
 
 def first_ensemble(ingredients: Ingredients, parts: Parts, refresher: Refresher, ready: Path | None) -> None:

@@ -45,7 +45,8 @@ def with_rates(
     chosen, sections = {}, {}
     for name, rate in {**preset.rates, **(sealed or {})}.items():
         section = name.partition(".")[0]
-        if getattr(config, section).lr == 0.0:
+        unread = config.reward.given and section in ("reward", "refresh")  # there is no ensemble to train
+        if getattr(config, section).lr == 0.0 and not unread:
             chosen[name] = rate
             sections[section] = replace(getattr(config, section), lr=rate)
     return replace(config, **sections), ChosenRates(preset.kind, weights, chosen)

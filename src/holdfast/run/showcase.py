@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,10 +33,11 @@ class Showcase:
             rollout = self.answers.sample(self.answers.policy, ids, generator(self.seed, "fixed samples"))
             scores_KB, texts = self.reward.score(rollout), self.answers.texts(rollout)
             means, spreads = scores_KB.mean(0).tolist(), scores_KB.std(0, unbiased=False).tolist()
+            figures = [(m, s) if math.isfinite(m) else (None, None) for m, s in zip(means, spreads, strict=True)]
             for i, (prompt, answer) in enumerate(zip(self.prompts, texts, strict=True)):
                 self.journal.tracker.sample(
                     at.step, round, prompt_index=i, prompt=plain_text(prompt),
-                    response=answer.text, finished=answer.finished, score=means[i], spread=spreads[i],
+                    response=answer.text, finished=answer.finished, score=figures[i][0], spread=figures[i][1],
                 )  # fmt: skip
             self.audience.after_samples(at.step, round, self.prompts, texts)
         self.observe()

@@ -40,7 +40,8 @@ _METRICS = (
     Metric("objective/kl_cumulative", "sum of objective/kl_step over all steps of the run, undone ones included",
            "nats per answer", "neither"),
     Metric("objective/scores",
-           "mean over the step's answers of the members' standardised scores, aggregated; before shaping and penalties",
+           "mean over the step's answers of the members' standardised scores, aggregated; before shaping and "
+           "penalties. Of a reward that is given: mean over the scored answers of what it gave, in its own unit",
            _SD, "up"),
     Metric("objective/rlhf_reward",
            "mean over the step's answers of (score after shaping and penalties - beta * KL), with KL as in "

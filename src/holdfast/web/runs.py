@@ -13,7 +13,7 @@ from holdfast.charts.spec import ChartSpec, Series
 from holdfast.charts.style import PALETTE_SIZE
 from holdfast.report import rounds, words
 from holdfast.report.data import RunData, RunFollower
-from holdfast.report.delivered import KL_FIGURE, PROXY_FIGURE, Delivered, delivered
+from holdfast.report.delivered import KL_FIGURE, PROXY_FIGURE, REWARD_FIGURE, Delivered, delivered
 from holdfast.report.guard_panels import one_half, rate_line, window
 from holdfast.report.panels import MAIN, MORE, MetricPanel
 from holdfast.report.undone import undone
@@ -25,7 +25,7 @@ router = APIRouter(include_in_schema=False)
 
 MOST_RUNS = PALETTE_SIZE
 PROXY = MetricPanel(
-    "objective/scores", "Proxy", "What the reward ensemble says; each run has its own ensemble.", "score"
+    "objective/scores", "Proxy", "What the reward says; each run has its own ensemble, or is given its reward.", "score"
 )
 COMPARED = (
     PROXY,
@@ -99,7 +99,8 @@ def figures(runs: dict[str, RunData]) -> list[tuple[str, list[str]]]:
 
     def proxy(policy: Delivered) -> str:
         version = policy.reward_version
-        return figure(policy, PROXY_FIGURE) + ("" if version is None else f" by v{version}")
+        name = REWARD_FIGURE if REWARD_FIGURE in policy.figures else PROXY_FIGURE
+        return figure(policy, name) + ("" if version is None else f" by v{version}")
 
     summaries = [rounds.summary(run) for run in runs.values()]
     return [

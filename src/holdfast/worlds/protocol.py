@@ -8,10 +8,10 @@ The loop is handed a `Task`, which has no way to the gold score; only `holdfast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Demonstration
@@ -35,9 +35,10 @@ class LabellerSettings:
 class World(Protocol):
     """A task anyone can bring as `path/to/file.py:Class`; the class is called with the run's seed.
 
-    Two more methods are looked for and may be missing: `gold(prompt, response, finished) -> float`, the truth,
-    which only the lab reads; and `policy_directory() -> Path`, a pretrained policy with its own tokenizer. Without
-    the latter a small Llama with a word-level tokenizer over the world's texts is built.
+    Three more methods are looked for and may be missing: `gold(prompt, response, finished) -> float`, the truth,
+    which only the lab reads; `policy_directory() -> Path`, a pretrained policy with its own tokenizer, without which a
+    small Llama with a word-level tokenizer over the world's texts is built; and `columns()`, what a reward may read of
+    a prompt beside its text (a test's expected value, say), by prompt: `{prompt: {"target": 42}}`.
 
     The lab also looks for `lab_settings`, settings (section.key=value) for trials of a size that suits the world, and
     for `flaws`, the names of those that it has of its own, each with the settings with which it is planted.
@@ -73,12 +74,14 @@ class Task:
     labeller: Labeller | None
     policy_directory: Path | None
     notes: tuple[str, ...] = ()  # what a person should know about the data before the work begins
+    columns: Mapping[Prompt, Mapping[str, Any]] = field(default_factory=dict)  # what else a prompt's row has
     left_out: tuple[str, ...] = ()  # rows of the data that could not be used, as JSON with place and reason
 
 
 def task_of(world: World, settings: LabellerSettings) -> Task:
     """Take from a world what training may see, and nothing else."""
     directory: Callable[[], Path] | None = getattr(world, "policy_directory", None)
+    columns: Callable[[], Mapping[Prompt, Mapping[str, Any]]] | None = getattr(world, "columns", None)
     return Task(
         name=world.name,
         prompts=list(world.prompts()),
@@ -87,5 +90,6 @@ def task_of(world: World, settings: LabellerSettings) -> Task:
         labeller=world.labeller(settings),
         policy_directory=None if directory is None else Path(directory()),
         notes=tuple(getattr(world, "notes", ())),
+        columns={} if columns is None else dict(columns()),
         left_out=tuple(getattr(world, "left_out", ())),
     )

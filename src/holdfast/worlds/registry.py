@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -123,6 +123,8 @@ def _check_texts(name: str, task: Task) -> None:
             raise HoldfastError(
                 f"The world {name} gives {prompt!r:.60} as a prompt; give a text or a tuple of Messages."
             )
+    if not all(isinstance(row, Mapping) for row in task.columns.values()):
+        raise HoldfastError(f"The world {name} gives columns that are not {{prompt: {{name: value}}}}.")
 
 
 def _call(kind: Any, name: str, seed: int, options: dict[str, Any]) -> Any:

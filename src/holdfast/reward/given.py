@@ -1,0 +1,170 @@
+"""A reward that is given: what a source says of answers, standardised once on the reference's own.
+
+    score  = (what the source says - mean) / standard deviation, both of the reference's answers before the first step
+    reward = score, less the penalty for an answer that does not end
+
+The unit is the same as an ensemble's, so that beta keeps its meaning. An answer that could not be scored is NaN from
+beginning to end.
+
+Shapes: B answers, P pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from holdfast.config.schema import RewardConfig
+from holdfast.errors import HoldfastError
+from holdfast.models.prompt import Prompt
+from holdfast.preferences.pair import Pair
+from holdfast.reward.scores import AdjustableSource, Asked, Columns, Discount, Scores
+from holdfast.reward.source import Scored
+from holdfast.rollout.sampler import Rollout
+from holdfast.text import counted, percent
+
+# What the guard leaves of a component that is being hacked, each time.
+DISCOUNT = 0.5
+
+
+class PromptRow(NamedTuple):
+    """A prompt as the source is asked about it: its text or turns, and the further columns of its row."""
+
+    prompt: Prompt
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class Standard:
+    """What the reference's own answers get: the zero and the unit of scores, and the mean of each component."""
+
+    mean: float = 0.0
+    sd: float = 1.0
+    components: Mapping[str, float] = field(default_factory=dict)
+    scored: int = 0
+    asked: int = 0
+    flat: bool = False  # all were the same, so that the unit is the reward's own
+
+
+@dataclass
+class GivenReward:
+    """Scores by a source that nothing trains. `rows` are the prompts by their tokens, `group` neighbours answer one.
+
+    `labels_so_far` is how many labels have told what the reward is worth to people.
+    """
+
+    source: AdjustableSource
+    config: RewardConfig
+    rows: Mapping[tuple[int, ...], PromptRow]
+    decode: Callable[[Sequence[int]], str]
+    eos_id: int
+    group: int = 1
+    standard: Standard = field(default_factory=Standard)
+    labels_so_far: Callable[[], int] = lambda: 0
+
+    @property
+    def labels(self) -> int:
+        return self.labels_so_far()
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    def set_round(self, round: int) -> None:
+        """Nothing of a reward that is given depends on the round."""
+
+    def state(self) -> dict[str, Any]:
+        standard = {**vars(self.standard), "components": dict(self.standard.components)}
+        return {"standard": standard, "source": self.source.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.standard = Standard(**state["standard"])
+        self.source.restore(state["source"])
+
+    def standardise(self, rollout: Rollout) -> Standard:
+        """Take zero and unit from the reference's answers."""
+        scores = self._ask(rollout, self.group)
+        total_B = scores.total_B[scores.scored_B].double()
+        if len(total_B) < 2:
+            why = "; ".join(scores.reasons())
+            raise HoldfastError(
+                f"The reward {self.source.name} scored {counted(len(total_B), 'answer')} of {len(rollout.prompts)} of "
+                f"the reference's ({why}): mend it first, or look at its columns."
+            )
+        sd = float(total_B.std(unbiased=False))
+        means = {name: _mean(values_B) for name, values_B in scores.components.items()}
+        flat, answers = sd == 0.0, len(rollout.prompts)
+        unit = 1.0 if flat else sd
+        self.standard = Standard(float(total_B.mean()), unit, means, len(total_B), answers, flat)
+        return self.standard
+
+    def score(self, rollout: Rollout) -> Tensor:
+        """scores_KB of the one opinion: what the source itself says."""
+        return self._ask(rollout, 1).total_B[None]
+
+    def reward(self, rollout: Rollout, rng: torch.Generator) -> Scored:
+        """The standardised score, less the penalty for not ending."""
+        scores = self._ask(rollout, self.group)
+        score_B = (scores.total_B - self.standard.mean) / self.standard.sd
+        unfinished_B = 1.0 - torch.tensor(rollout.finished, dtype=torch.float32)
+        return Scored(
+            score_B[None],
+            score_B,
+            score_B - self.config.unfinished_penalty * unfinished_B,
+            torch.zeros(len(score_B), 0),
+            self.version,
+            self.labels,
+            given_B=scores.total_B,
+            components=scores.components,
+            unscored=scores.unscored,
+            reasons=tuple(scores.reasons()),
+        )
+
+    def fault(self, scored: Scored) -> str:
+        """That too many answers have no score, with the commonest reasons."""
+        answers, limit = len(scored.scores_B), self.config.unscored_limit
+        count = answers - int(scored.scored_B.sum())
+        if count <= limit * answers and count < answers:
+            return ""
+        return (
+            f"{count} of {counted(answers, 'answer')} could not be scored, where reward.unscored_limit "
+            f"allows {percent(limit)} ({'; '.join(scored.reasons)})"
+        )
+
+    def mend(self, scored: Scored, steps: int) -> bool:
+        """There is nothing else to go on with."""
+        return False
+
+    def margins(self, pairs: Sequence[Pair]) -> tuple[Tensor, dict[str, Tensor]]:
+        """margin_P: how much more the first sides get, and of which component; NaN where a side has no score."""
+        tokens = [side for pair in pairs for side in (pair.a, pair.b)]
+        ends = [bool(side) and side[-1] == self.eos_id for side in tokens]
+        prompts = [pair.prompt for pair in pairs for _ in "ab"]
+        # Whoever can only compare answers is asked about both sides at once; others take each by itself.
+        group = 2 if getattr(self.source, "compares", False) else 1
+        scores = self.source.score(self._asked(prompts, [self.decode(side) for side in tokens], ends, group))
+        parts = {name: values_B[0::2] - values_B[1::2] for name, values_B in scores.components.items()}
+        return scores.total_B[0::2] - scores.total_B[1::2], parts
+
+    def discount(self, component: str) -> Discount | None:
+        """Count a component for half of what it does; of one that is no share of the reward, the whole."""
+        return self.source.discount(component, DISCOUNT) or self.source.discount("", DISCOUNT)
+
+    def _ask(self, rollout: Rollout, group: int) -> Scores:
+        answers = rollout.texts or [self.decode(response) for response in rollout.responses]
+        return self.source.score(self._asked(rollout.prompts, answers, rollout.finished, group))
+
+    def _asked(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[str], finished: Sequence[bool], group: int
+    ) -> Asked:
+        rows = [self.rows[tuple(prompt)] for prompt in prompts]
+        return Asked([row.prompt for row in rows], answers, [row.columns for row in rows], finished, group)
+
+
+def _mean(values_B: Tensor) -> float:
+    known_B = values_B[~values_B.isnan()].double()
+    return float(known_B.mean()) if len(known_B) else 0.0

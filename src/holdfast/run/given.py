@@ -1,0 +1,43 @@
+"""A run whose reward is given: the source with the prompts' rows, and who makes its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.guard.claimant import PairScores, ScalarClaimant
+from holdfast.guard.course import Terms
+from holdfast.preferences.pair import Pair
+from holdfast.reward.given import GivenReward, PromptRow
+from holdfast.reward.scores import ScoreSource
+from holdfast.run.inputs import Ingredients
+
+REWARD = "the reward"
+
+
+def given_reward(ingredients: Ingredients) -> GivenReward:
+    """The reward in its starting state. Prompts that are the same to the policy are one row, the first."""
+    config, task, codec = ingredients.config, ingredients.task, ingredients.codec
+    assert ingredients.source is not None, "process 0 has opened it"
+    rows: dict[tuple[int, ...], PromptRow] = {}
+    for prompt in (*task.prompts, *task.heldout_prompts):
+        rows.setdefault(tuple(codec.encode_prompt(prompt)), PromptRow(prompt, task.columns.get(prompt, {})))
+    return GivenReward(
+        ingredients.source, config.reward, rows, codec.decode, codec.eos_id, config.ppo.samples_per_prompt
+    )
+
+
+def claimant_of(reward: GivenReward) -> ScalarClaimant:
+    """Who claims what people prefer by a reward that is one number: nothing, before audits have taught it."""
+
+    def score(pairs: Sequence[Pair]) -> PairScores:
+        return PairScores(*reward.margins(pairs))
+
+    claimant = ScalarClaimant(score, REWARD, part_of(reward.source))
+    # Labels of audits are what such a reward is trusted by, as an ensemble is by those that it has learnt from.
+    reward.labels_so_far = lambda: len(claimant.scale.pairs)
+    return claimant
+
+
+def part_of(source: ScoreSource) -> str:
+    """What one of its components is called."""
+    return str(getattr(source, "part", Terms().part))

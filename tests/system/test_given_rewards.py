@@ -1,0 +1,160 @@
+"""Whole runs whose reward is given: guarded, without an ensemble, and resumed as if they had never been killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from processes import Point, SlowSteps, command, resume, run_until
+
+import given_rewards
+import nostalgic
+import small_run
+from holdfast.checkpoint.store import CheckpointStore
+from small_run import differences, events_of, result_of, rows_of
+
+PARTS = (
+    f'{{polite = {{source = "{given_rewards.POLITE}", weight = 2.0}}, '
+    f'words = {{source = "{given_rewards.COUNTS}", normalise = "batch"}}}}'
+)
+GATED = (
+    f'{{polite = {{source = "{given_rewards.POLITE}", gate = true}}, words = {{source = "{given_rewards.COUNTS}"}}}}'
+)
+# Each kind of source that a run may be given, by the settings that name it.
+SOURCES: dict[str, dict[str, str]] = {
+    "function": {"reward__source": given_rewards.COUNTS},
+    "asynchronous function": {"reward__source": given_rewards.FINISHED},
+    "sum of several": {"reward__parts": PARTS},
+    "behind a gate": {"reward__parts": GATED},
+}
+each_source = pytest.mark.parametrize("settings", SOURCES.values(), ids=SOURCES.keys())
+
+ALWAYS_BAD = {"run__rounds": "3", "world__labeller": nostalgic.SPEC, "audit__pairs": "12", "audit__more_pairs": "12"}
+# In these runs the labeller likes round 1 and no later policy, so they are taken back.
+
+
+@each_source
+def test_a_guarded_run_ends_the_same_when_it_was_killed(settings: dict[str, str], tmp_path: Path) -> None:
+    whole = small_run.run(tmp_path / "whole", **settings)
+    run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._accumulate", call=15), SlowSteps(), **settings)
+    resume(run)
+    assert differences(result_of(run), result_of(whole)) == []
+    assert [event["level"] for event in events_of(whole, "verdict")], "it was audited"
+    assert not (whole / "rewards").exists()
+    assert not events_of(whole, "ensemble_trained")
+    assert not events_of(whole, "refresh")
+    for row in rows_of(whole / "metrics.jsonl"):
+        assert not [name for name in row if name.startswith("ensemble/")]
+        assert row["reward/unscored"] == 0.0
+
+
+def test_metrics_are_in_the_reward_s_own_unit(tmp_path: Path) -> None:
+    run = small_run.run(tmp_path, run__rounds="1", **SOURCES["function"])
+    first = rows_of(run / "metrics.jsonl")[0]
+    parts = first["reward/component/words"], first["reward/component/different"]
+    assert first["objective/scores"] == pytest.approx(sum(parts), abs=1e-5)
+    (standard,) = events_of(run, "standardised")
+    assert standard["mean"] == pytest.approx(sum(standard["components"].values()), abs=1e-5)
+    # The policy is the reference in the first step, so what it learns from is near 0 before the penalty.
+    penalty = first["response/unfinished"]
+    standardised = (first["objective/scores"] - standard["mean"]) / standard["sd"]
+    assert first["objective/rlhf_reward"] == pytest.approx(standardised - penalty, abs=1e-5)
+
+
+def test_a_reward_reads_the_columns_of_the_prompt_s_row(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    small = small_run.run(tmp_path / "small", run__rounds="1", **SOURCES["function"])
+    texts = sorted({row["prompt"] for row in rows_of(small / "samples.jsonl")})
+    words = "the to a is it you we are and can"
+    prompts.write_text("".join(json.dumps({"prompt": text, "wanted": words}) + "\n" for text in texts))
+    told = {
+        "world__name": "files", "world__options": "{}", "data__prompts": str(prompts), "data__heldout_share": "0.0",
+        "policy__path": str(small / "reference"), "sft__epochs": "0", "run__rounds": "1", "guard__mode": "off",
+        "world__labeller": "", "reward__source": given_rewards.EXPECTED,
+    }  # fmt: skip
+    run = small_run.run(tmp_path / "told", **told)
+    assert fmean(row["objective/scores"] for row in rows_of(run / "metrics.jsonl")) > 0.1
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    ended = command(small_run.run_arguments(tmp_path / "untold", **told), tmp_path / "out.txt")
+    assert ended.code == 2
+    assert "needs a column 'wanted'" in ended.printed
+
+
+def test_answers_without_a_score_are_left_out_and_told(tmp_path: Path) -> None:
+    run = small_run.run(tmp_path, run__rounds="2", reward__unscored_limit="0.9", reward__source=given_rewards.SOMETIMES)
+    shares = [row["reward/unscored"] for row in rows_of(run / "metrics.jsonl")]
+    assert any(0.0 < share < 0.9 for share in shares)
+    told = events_of(run, "unscored")
+    assert told
+    assert "cannot read this one" in told[0]["reasons"][0]
+    assert len({event["round"] for event in told}) == len(told), "once a round"
+    assert [row for row in rows_of(run / "metrics.jsonl") if row["objective/scores"] is None] == []
+
+
+def test_a_step_with_too_few_scores_is_skipped_and_many_end_the_run(tmp_path: Path) -> None:
+    arguments = small_run.run_arguments(
+        tmp_path, run__steps_per_round="6", reward__unscored_limit="0.0", reward__source=given_rewards.SOMETIMES
+    )
+    ended = command(arguments, tmp_path / "out.txt")
+    assert ended.code == 2, ended
+    (last,) = ended.printed.strip().splitlines()[-1:]
+    assert "5 steps in a row were dropped" in last
+    assert "reward.unscored_limit" in last
+    assert "cannot read this one" in last
+    skipped = events_of(tmp_path / small_run.NAME, "step_skipped")
+    assert "could not be scored" in skipped[0]["reason"]
+
+
+def test_a_reward_that_scores_nothing_ends_the_run_before_its_first_step(tmp_path: Path) -> None:
+    ended = command(small_run.run_arguments(tmp_path, reward__source=given_rewards.NEVER), tmp_path / "out.txt")
+    assert ended.code == 2
+    assert "scored 0 answers of 16 of the reference's" in ended.printed
+    assert "gave None" in ended.printed
+
+
+def test_beta_is_switched_on_where_it_was_0(tmp_path: Path) -> None:
+    run = small_run.run(tmp_path, kl__controller="fixed", kl__beta="0.0", **ALWAYS_BAD, **SOURCES["function"])
+    tightened = [event for event in events_of(run, "action") if event["rung"] == "tighten"]
+    assert tightened[0]["before"]["beta"] == 0.0
+    assert tightened[0]["after"]["beta"] == pytest.approx(0.05 * 1.5)
+    assert "beta was 0" in tightened[0]["words"]
+
+
+def test_what_people_do_not_grant_counts_for_less_and_stays_so(tmp_path: Path) -> None:
+    settings = ALWAYS_BAD | SOURCES["function"] | {"run__rounds": "4", "audit__pairs": "24"}
+    run = small_run.run(tmp_path / "whole", **settings)
+    discounts = [event for event in events_of(run, "action") if event["rung"] == "discount"]
+    assert discounts
+    assert (discounts[0]["before"], discounts[0]["after"]) == ({"share": 1.0}, {"share": 0.5})
+    named = next(
+        event["evidence"]["component"] for event in events_of(run, "verdict") if "component" in event["evidence"]
+    )
+    assert f"the component '{named}'" in discounts[0]["words"]
+    newest = CheckpointStore(run / "checkpoints")
+    document = newest.load(newest.names()[-1]).documents["parts"]["reward"]  # type: ignore[index,call-overload]
+    assert 0.5 in json.loads(json.dumps(document))["source"]["factors"].values()
+    # A rollback takes the policy back and not what is known of the reward; a killed run has both again.
+    killed = run_until(tmp_path, Point("holdfast.run.loop:OnlineLoop.commit", about="round-0003"), **settings)
+    resume(killed)
+    assert differences(result_of(killed, "round-0004"), result_of(run, "round-0004")) == []
+
+
+UNREAD: dict[str, Callable[[], dict[str, str]]] = {
+    "reward.members": lambda: {"reward__members": "2"},
+    "refresh.every_rounds": lambda: {"refresh__every_rounds": "2"},
+    "gate.use": lambda: {"gate__use": "false"},
+    "preferences.per_round": lambda: {"preferences__per_round": "7"},
+    "flaw.where": lambda: {"flaw__name": "verbosity"},
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_a_given_reward_does_not_read_is_refused(name: str, tmp_path: Path) -> None:
+    arguments = small_run.run_arguments(tmp_path, **SOURCES["function"], **UNREAD[name]())
+    ended = command(arguments, tmp_path / "out.txt")
+    assert ended.code == 2
+    assert name in ended.printed
+    assert not (tmp_path / small_run.NAME).exists()
