@@ -16,10 +16,9 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.remote.endpoint import Endpoint, RemoteService, Reply, shown
+from holdfast.remote.reward_service import LONGEST_REPLY, TOKEN
 
 URL = "HOLDFAST_REWARD_URL"
-TOKEN = "HOLDFAST_REWARD_TOKEN"
-LONGEST_REPLY = 64 << 20
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,11 @@ def messages_of(prompt: Prompt) -> list[dict[str, str]]:
     return [{"role": m.role, "content": m.content} for m in turns]
 
 
+def as_sent(prompt: Prompt) -> str | list[dict[str, str]]:
+    """A prompt as JSON holds it: a text, or a list of messages."""
+    return prompt if isinstance(prompt, str) else messages_of(prompt)
+
+
 def plain_text(prompt: Prompt) -> str:
     """A prompt as one text, for tokenizers without a chat template and for people."""
     if isinstance(prompt, str):

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from typing import Protocol
 
-from holdfast.models.prompt import messages_of
+from holdfast.models.prompt import as_sent
 from holdfast.reward.outcome import OneScore, Unscored
 from holdfast.reward.scores import Asked, Scores, ScoreSource, scores_of
 
@@ -76,6 +76,5 @@ def outcomes_of(scores: Scores) -> list[OneScore | Unscored]:
 
 
 def _key(asked: Asked, row: int) -> bytes:
-    prompt = asked.prompts[row]
-    known = [prompt if isinstance(prompt, str) else messages_of(prompt), asked.answers[row], asked.columns_of(row)]
+    known = [as_sent(asked.prompts[row]), asked.answers[row], asked.columns_of(row)]
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=repr).encode()).digest()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.models.prompt import messages_of
+from holdfast.models.prompt import as_sent
 from holdfast.reward.outcome import OneScore, Unscored
 from holdfast.reward.scores import Asked, Scores, scores_of
 from holdfast.reward.sources.call import Call, Question
@@ -38,7 +38,7 @@ class FunctionSource:
                 outcomes[row] = Unscored(why)
                 continue
             rows.append(row)
-            questions.append([_plain(asked.prompts[row]), asked.answers[row], given])
+            questions.append([as_sent(asked.prompts[row]), asked.answers[row], given])
         if rows:
             batches = [questions] if self._workers.taken.batched else [[question] for question in questions]
             given_by_row = [one for batch in self._workers.ask(batches) for one in batch]
@@ -68,7 +68,7 @@ class CallableSource:
     def score(self, asked: Asked) -> Scores:
         """Of all answers in one call, or of one after the other."""
         questions = [
-            Question(_plain(prompt), answer, asked.columns_of(row))
+            Question(as_sent(prompt), answer, asked.columns_of(row))
             for row, (prompt, answer) in enumerate(zip(asked.prompts, asked.answers, strict=True))
         ]
         batches: Sequence[Sequence[Question]] = [questions] if self._call.batched else [[one] for one in questions]
@@ -76,10 +76,6 @@ class CallableSource:
 
     def close(self) -> None:
         """There is nothing to let go of."""
-
-
-def _plain(prompt: Any) -> str | list[dict[str, str]]:
-    return prompt if isinstance(prompt, str) else messages_of(prompt)
 
 
 def _no_json(columns: dict[str, Any]) -> str:

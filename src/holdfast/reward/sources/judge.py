@@ -8,20 +8,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from holdfast.config.schema import JudgeConfig
-from holdfast.errors import HoldfastError
 from holdfast.models.prompt import plain_text
 from holdfast.preferences.comparison import WORTH, Choice
 from holdfast.preferences.judge_model import JudgeModel, marked, unreadable
 from holdfast.reward.outcome import OneScore, Unscored
 from holdfast.reward.scores import Asked, Scores, scores_of
+from holdfast.reward.sources.overlap import side_by_side
 from holdfast.reward.sources.rubric import Criterion
 
-T = TypeVar("T")
-Item = TypeVar("Item")
 Sleep = Callable[[float], None]
 
 HIGHEST = 10
@@ -66,7 +62,7 @@ class JudgeScore:
             question = SCORE.format(instructions=instructions, material=_material(asked, row))
             return OneScore(self._model.ask(question, score_in) / HIGHEST)
 
-        return scores_of(_side_by_side(one, range(len(asked)), self._model.config.parallel))
+        return scores_of(side_by_side(one, range(len(asked)), self._model.config.parallel))
 
     def close(self) -> None:
         """There is nothing to let go of."""
@@ -98,7 +94,7 @@ class JudgeRubric:
             credited = {name: float(yes) for name, yes in zip(self._shares, met, strict=True)}
             return OneScore(sum(self._shares[name] * yes for name, yes in credited.items()), credited)
 
-        return scores_of(_side_by_side(one, range(len(asked)), self._model.config.parallel), self._shares)
+        return scores_of(side_by_side(one, range(len(asked)), self._model.config.parallel), self._shares)
 
     def close(self) -> None:
         """There is nothing to let go of."""
@@ -135,7 +131,7 @@ class JudgePairs:
                 return WORTH[Choice.TIE]
             return WORTH[self._model.prefers(asked.prompts[i], asked.answers[i], asked.answers[j])]
 
-        results = _side_by_side(one, met, self._model.config.parallel)
+        results = side_by_side(one, met, self._model.config.parallel)
         wins = [list[float]() for _ in range(len(asked))]
         failed = [list[str]() for _ in range(len(asked))]
         for (i, j), result in zip(met, results, strict=True):
@@ -184,16 +180,3 @@ def credits_in(reply: str, count: int) -> list[bool]:
 
 def _material(asked: Asked, row: int) -> str:
     return marked({"prompt": plain_text(asked.prompts[row]), "answer": asked.answers[row]})
-
-
-def _side_by_side(ask: Callable[[Item], T], items: Sequence[Item], parallel: int) -> list[T | Unscored]:
-    """What is answered about each of them, so many at once."""
-
-    def attempt(item: Item) -> T | Unscored:
-        try:
-            return ask(item)
-        except HoldfastError as error:
-            return Unscored(str(error).rstrip("."))
-
-    with ThreadPoolExecutor(parallel) as pool:
-        return list(pool.map(attempt, items))

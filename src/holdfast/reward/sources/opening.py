@@ -14,6 +14,7 @@ from holdfast.reward.sources.function import FunctionSource
 from holdfast.reward.sources.judge import JudgePairs, JudgeRubric, JudgeScore
 from holdfast.reward.sources.parts import opened_parts
 from holdfast.reward.sources.rubric import read_rubric
+from holdfast.reward.sources.service import ServiceSource
 from holdfast.reward.sources.workers import Allowance
 
 
@@ -43,5 +44,7 @@ def _opened(spec: str, setting: str, reward: RewardConfig, judge: JudgeConfig) -
         case "rubric":
             path = Path(spec)
             return JudgeRubric(read_rubric(path), judge, path.name)
+        case "service":
+            return ServiceSource(spec, allowance, setting)
         case kind:
             raise HoldfastError(f"{setting} = {spec}: there is no {kind} as a reward yet.")
