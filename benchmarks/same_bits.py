@@ -95,12 +95,13 @@ asked = sqlite3.connect(run / "run.db").execute("SELECT prompt FROM comparisons 
 prompts = [[{"role": "user", "content": text}] for text in dict.fromkeys(json.loads(text) for (text,) in asked)]
 reward = ensemble_reward(run)
 trainer = trainer_of(run / "reference", reward, Path("out"), prompts, steps=12, seed=seed)
-HoldfastCallback(reward, lambda prompt, a, b: "a" if len(a) > len(b) else "b", every=2, seed=seed).attach(trainer)
+HoldfastCallback(lambda prompt, a, b: "a" if len(a) > len(b) else "b", every=2, seed=seed).attach(trainer)
 trainer.train()
 """
 TRL_JOB = {
     "run": "runs/run", "output": "out", "algorithm": "grpo", "guarded": True, "steps": 24, "every": 8, "onset": 8,
     "flaw": "verbosity", "weight": 2.0, "answers": 64, "group": 8, "new_tokens": 48, "beta": 0.05, "lr": 1e-3,
+    "reward": "ensemble", "loss": None,
     "beta_factor": 3.0, "pairs": 16, "suspicious_pairs": 48, "more_pairs": 48, "cut": 0, "resume": "",
 }  # fmt: skip
 

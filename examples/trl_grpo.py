@@ -42,6 +42,6 @@ trainer = GRPOTrainer(
     processing_class=AutoTokenizer.from_pretrained(model, padding_side="left"),
     train_dataset=Dataset.from_dict({"prompt": prompts}),
 )
-HoldfastCallback(reward, labeller, every=10).attach(trainer)
+HoldfastCallback(labeller, every=10).attach(trainer)
 trainer.train()
 trainer.save_model("runs/trl-grpo/final")

@@ -108,7 +108,7 @@ def audit_of(store: PreferenceStore, people: bool) -> RoundAuditor:
         key="run",
         prompts=["p"],
         mark_after_steps="r{:04d}".format,
-        waits_for_people=people,
+        asks_otherwise=people,
     )
     return Dictating(cast(Any, collector), AuditConfig())
 

@@ -2,7 +2,8 @@
 
 Hooks, checkpoints, resume, optimiser and scheduler are the real ones. What is made up here is what TRL adds: sampling,
 the call of the reward functions, and the attributes and numbers that the guard reads (`beta`, `ref_model`,
-`reward_funcs`, `generation_config`, `eos_token_ids`, `_metrics`, `_buffered_inputs`), named and shaped as in TRL 1.16.
+`reward_funcs`, `reward_weights`, `_calculate_rewards`, `generation_config`, `eos_token_ids`, `_metrics`,
+`_buffered_inputs`), named and shaped as in TRL 1.16.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ class GroupTrainer(Trainer):
     """One generation a step; the loss is REINFORCE with the group's mean as baseline, and beta times KL."""
 
     def __init__(self, model: Any, tokenizer: Any, reward_funcs: list[Any], args: Any, prompts: list[Any], beta: float):
-        rows = [{"prompt": prompt} for prompt in prompts]
+        rows = [prompt if isinstance(prompt, dict) else {"prompt": prompt} for prompt in prompts]
         super().__init__(model, args, data_collator=list, train_dataset=rows, processing_class=tokenizer)  # type: ignore[arg-type]
         self.beta, self.reward_funcs = beta, reward_funcs
+        self.reward_weights = torch.ones(len(reward_funcs))
+        self.reward_func_names = [getattr(function, "__name__", type(function).__name__) for function in reward_funcs]
+        self._pending_metrics: Any = defaultdict(list)
         self.ref_model = copy.deepcopy(model).eval() if beta else None
         self.eos_token_ids = [tokenizer.eos_token_id]
         self.generation_config = GenerationConfig(
@@ -66,22 +70,30 @@ class GroupTrainer(Trainer):
         if not isinstance(prompts[0], str):
             texts = [[{"role": "assistant", "content": text}] for text in texts]
         self._buffered_inputs = ids
-        rewards = [
-            function(prompts=prompts, completions=texts, completion_ids=ids, trainer_state=self.state)
-            for function in self.reward_funcs
-        ]
-        rewards_B = torch.tensor(rewards).sum(0)
+        rewards_BF = self._calculate_rewards([row for row in inputs for _ in range(GROUP)], prompts, texts, ids)
+        rewards_B = (rewards_BF * self.reward_weights).nansum(1)
         advantage_B = rewards_B - rewards_B.view(-1, GROUP).mean(1).repeat_interleave(GROUP)
         logprobs_BT, entropy_BT = self._logprobs(model, whole_BT, width)
-        with torch.no_grad():
-            reference_BT, _ = self._logprobs(self.ref_model, whole_BT, width)
-        ratio_BT = reference_BT - logprobs_BT
-        kl_BT = ratio_BT.exp() - ratio_BT - 1.0
-        tokens = mask_BT.sum()
-        self._metrics["train"]["kl"].append(float((kl_BT.detach() * mask_BT).sum() / tokens))
+        tokens, kl_BT = mask_BT.sum(), torch.zeros(mask_BT.shape)
+        if self.beta:
+            with torch.no_grad():
+                reference_BT, _ = self._logprobs(self.ref_model, whole_BT, width)
+            ratio_BT = reference_BT - logprobs_BT
+            kl_BT = ratio_BT.exp() - ratio_BT - 1.0
+            self._metrics["train"]["kl"].append(float((kl_BT.detach() * mask_BT).sum() / tokens))
         self._metrics["train"]["entropy"].append(float((entropy_BT * mask_BT).sum() / tokens))
         loss_BT = -advantage_B[:, None] * logprobs_BT + self.beta * kl_BT
         return (loss_BT * mask_BT).sum() / tokens
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        columns = {key: [row[key] for row in inputs] for key in inputs[0] if key != "prompt"}
+        more = {"trainer_state": self.state, "log_metric": lambda name, x: self._pending_metrics[name].append(x)}
+        given = []
+        for function in self.reward_funcs:
+            asked = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids_list}
+            values = function(**asked, **more, **columns)
+            given.append([float("nan") if value is None else float(value) for value in values])
+        return torch.tensor(given).T
 
     def _generate(self, model: Any, prompts: list[Any]) -> tuple[torch.Tensor, int]:
         tokenizer = self.processing_class
@@ -115,7 +127,7 @@ class GroupTrainer(Trainer):
 
 
 def trainer_of(
-    reference: Path, reward: Any, output: Path, prompts: list[Any], steps: int = 8, beta: float = 0.1, **arguments: Any
+    reference: Path, rewards: Any, output: Path, prompts: list[Any], steps: int = 8, beta: float = 0.1, **arguments: Any
 ) -> GroupTrainer:
     """A trainer over the model in a directory, with everything that has to be equal in two equal runs fixed."""
     torch.manual_seed(0)
@@ -126,4 +138,5 @@ def trainer_of(
         "remove_unused_columns": False, "lr_scheduler_type": "linear", "logging_strategy": "steps",
     } | arguments  # fmt: skip
     tokenizer = AutoTokenizer.from_pretrained(reference, padding_side="left")
-    return GroupTrainer(model, tokenizer, [reward], GroupArguments(**given), prompts, beta)
+    functions = rewards if isinstance(rewards, list) else [rewards]
+    return GroupTrainer(model, tokenizer, functions, GroupArguments(**given), prompts, beta)

@@ -11,11 +11,16 @@ from group_trainer import GroupTrainer, trainer_of
 from peft import LoraConfig, get_peft_model
 
 from holdfast.checkpoint.snapshot import Snapshot
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.control.kl import FixedKL
 from holdfast.errors import HoldfastError
 from holdfast.interop.trl import EnsembleReward, ensemble_reward
-from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
+from holdfast.interop.trl.answers import Player, likelihoods, per_token
+from holdfast.interop.trl.answers import draw as draw_answers
+from holdfast.interop.trl.draws import TrainerAnswers
+from holdfast.interop.trl.hands import Hands
 from holdfast.interop.trl.host import Batch, TrainerHost
+from holdfast.interop.trl.readings import EnsembleReading
 from holdfast.interop.trl.snapshot import capture, differences, put_back, trained_weights
 
 Setting = tuple[GroupTrainer, EnsembleReward, TrainerAnswers]
@@ -26,16 +31,19 @@ def setting(prepared: Path, prompts: list[Any], tmp_path: Path) -> Setting:
     reward = ensemble_reward(prepared)
     trainer = trainer_of(prepared / "reference", reward, tmp_path, prompts)
     reward.end_ids = frozenset(trainer.eos_token_ids)
-    some = prompts[:6]
-    return (
-        trainer,
-        reward,
-        TrainerAnswers(trainer, reward, {tuple(reward.codec.encode_prompt(p[0]["content"])): p for p in some}),
-    )
+    rows = [{"prompt": prompt} for prompt in prompts[:6]]
+    places = {tuple(reward.codec.encode_prompt(row["prompt"][0]["content"])): n for n, row in enumerate(rows)}
+    return trainer, reward, TrainerAnswers(hands_of(trainer, rows), EnsembleReading(reward), places)
+
+
+def hands_of(trainer: GroupTrainer, rows: list[Any]) -> Hands:
+    kept = CheckpointStore(Path(trainer.args.output_dir) / "good", keep=2)
+    players = [Player(who, trainer) for who in ("policy", "reference", "anchor")]  # type: ignore[arg-type]
+    return Hands(trainer, rows, kept, trainer._calculate_rewards, *players)
 
 
 def drawn(answers: TrainerAnswers, player: Player, seed: int = 1) -> Any:
-    return answers.sample(player, [list(ids) for ids in answers.prompts], torch.Generator().manual_seed(seed))
+    return answers.sample(player, [list(ids) for ids in answers.places], torch.Generator().manual_seed(seed))
 
 
 def spoil(model: Any) -> None:
@@ -47,8 +55,8 @@ def spoil(model: Any) -> None:
 
 def test_each_player_answers_with_its_own_weights(setting: Setting) -> None:
     trainer, _, answers = setting
-    policy, reference, anchor = (Player(who, trainer) for who in ("policy", "reference", "anchor"))  # type: ignore[arg-type]
-    anchor.load_state_dict(policy.state_dict())
+    policy, reference, anchor = answers.hands.policy, answers.hands.reference, answers.hands.anchor
+    anchor.keep()
     at_first = drawn(answers, policy)
     assert drawn(answers, reference).texts == at_first.texts, "both are still the same model"
     trainer.model.train()
@@ -66,14 +74,19 @@ def test_each_player_answers_with_its_own_weights(setting: Setting) -> None:
 def test_entropy_is_that_of_the_distributions_drawn_from(setting: Setting) -> None:
     """By a second pass over each answer alone, without padding; an answer ends with its end token."""
     trainer, reward, answers = setting
-    with Player("policy", trainer).playing() as model:
-        given = answers._generate(model, list(answers.prompts.values()))
-    assert {len(ids) for ids, _ in given} != {trainer.args.max_completion_length}, "some answers have ended"
-    for (ids, entropy), prompt in zip(given, answers.prompts, strict=True):
+    asked = [row["prompt"] for row in answers.hands.rows]
+    given = draw_answers(trainer, answers.hands.policy, asked, 1)
+    assert {len(one.ids) for one in given} != {trainer.args.max_completion_length}, "some answers have ended"
+    chosen_BT = likelihoods(trainer, trainer.model, asked, [one.ids for one in given])
+    for n, (one, prompt) in enumerate(zip(given, answers.places, strict=True)):
+        ids, entropy = one.ids, one.entropy
         with torch.no_grad():
             logits = trainer.model(input_ids=torch.tensor([[*prompt, *ids]])).logits[0]
         logprobs = logits[len(prompt) - 1 : len(prompt) + len(ids) - 1].double().log_softmax(-1)
         assert entropy == pytest.approx(float(-(logprobs.exp() * logprobs).sum()), rel=1e-4)
+        picked = logprobs.gather(-1, torch.tensor(ids)[:, None])[:, 0]
+        assert chosen_BT[n, : len(ids)].tolist() == pytest.approx(picked.tolist(), rel=1e-4, abs=1e-5)
+        assert chosen_BT[n, len(ids) :].abs().sum() == 0.0
         assert reward.codec.eos_id not in ids[:-1]
 
 
@@ -124,9 +137,8 @@ def test_a_step_is_read_from_the_trainers_kl_and_entropy(setting: Setting) -> No
         def metrics(self, *given: Any) -> None:
             seen.append(given)
 
-    players = [Player(name, trainer) for name in ("policy", "reference", "anchor")]
     over = TrainerHost(
-        trainer, Review(), FixedKL(0.1), answers, *players, None, Tracker(), None, print, 1, 20.0,  # type: ignore[arg-type]
+        answers.hands, Review(), FixedKL(0.1), answers, None, Tracker(), None, print, 1,  # type: ignore[arg-type]
     )  # fmt: skip
     over.see(Batch(rollout, reward.score(rollout), [2, 4]), {"kl": 0.1, "entropy": 0.5, "clip_ratio/region_mean": 0.25})
     view = seen[0]
@@ -148,29 +160,29 @@ def test_per_token_spreads_a_sum_evenly(setting: Setting) -> None:
 
 
 def test_what_is_put_back_is_read_back(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, _, _ = setting
+    trainer, _, answers = setting
     trainer.create_optimizer_and_scheduler(8)
-    controller = FixedKL(0.1)
-    kept = capture(trainer, controller, 1)
+    kept = capture(trainer)
     spoil(trainer.model)
-    controller.tighten(3.0)
     torch.rand(1)
-    assert {name.split("/")[0] for name in differences(kept, capture(trainer, controller, 1))} == {
-        "policy", "rng", "controller",
-    }  # fmt: skip
-    put_back(trainer, controller, kept, 1)
-    assert differences(kept, capture(trainer, controller, 1)) == []
+    assert {name.split("/")[0] for name in differences(kept, capture(trainer))} == {"policy", "rng"}
+    put_back(trainer, kept)
+    assert differences(kept, capture(trainer)) == []
+    hands = answers.hands
+    hands.keep("one", {})
+    spoil(trainer.model)
+    hands.go_back("one")
+    assert differences(kept, capture(trainer)) == []
     spoil(trainer.model)
     monkeypatch.setattr("holdfast.interop.trl.snapshot.put_weights", lambda model, weights: None)
     with pytest.raises(HoldfastError, match="policy/"):
-        put_back(trainer, controller, kept, 1)
+        hands.go_back("one")
 
 
 def test_weights_of_another_model_are_refused(setting: Setting) -> None:
     trainer, _, _ = setting
     trainer.create_optimizer_and_scheduler(8)
-    controller = FixedKL(0.1)
-    kept = capture(trainer, controller, 1)
+    kept = capture(trainer)
     fewer = {name: tensor for name, tensor in kept.tensors["policy"].items() if "lm_head" not in name}
     with pytest.raises(HoldfastError, match="another model"):
-        put_back(trainer, controller, Snapshot({**kept.tensors, "policy": fewer}, kept.documents), 1)
+        put_back(trainer, Snapshot({**kept.tensors, "policy": fewer}, kept.documents))

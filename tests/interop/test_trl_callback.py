@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +12,15 @@ import numpy as np
 import pytest
 import torch
 from group_trainer import GroupTrainer, trainer_of
+from observed import EVERY, GUARD, Opinionated, at_step, events, moments_of, same, weights_of
 
 import small_run
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.control.kl import AdaptiveKL
 from holdfast.errors import HoldfastError
 from holdfast.interop.trl import HoldfastCallback, ensemble_reward
-from holdfast.preferences.comparison import Choice, Comparison, Label
 
 Made = tuple[GroupTrainer, HoldfastCallback]
-EVERY = 2
-# Ville's bar for a false alarm of 30% is reached by 12 losses in a row.
-GUARD = {"false_alarm": 0.3, "baseline_batches": 4, "rollbacks": 2, "beta_factor": 2.0}
-
-
-class Opinionated:
-    """Knows whose answers they are, which people do not, so that a test decides what an audit finds."""
-
-    name = "opinionated"
-
-    def __init__(self, likes: Callable[[int], bool]) -> None:
-        self._likes = likes
-        self.policy_first: list[bool] = []
-
-    def label(self, comparisons: Sequence[Comparison]) -> Sequence[Label]:
-        return [Label(c.id, self.name, self._choose(c)) for c in comparisons]
-
-    def _choose(self, c: Comparison) -> Choice:
-        now = c.a.provenance.round
-        first = c.a.provenance.policy_version == f"round-{now:04d}"
-        self.policy_first.append(first)
-        return Choice.A if first == self._likes(now) else Choice.B
 
 
 @pytest.fixture
@@ -53,7 +31,7 @@ def make(prepared: Path, prompts: list[Any], tmp_path: Path) -> Callable[..., Ma
         reward = ensemble_reward(prepared)
         trainer = trainer_of(prepared / "reference", reward, tmp_path / name, prompts, **more)
         callback = HoldfastCallback(
-            reward, own.pop("labeller", Opinionated(likes)), every=EVERY, guard=guard,
+            own.pop("labeller", Opinionated(likes)), every=EVERY, guard=guard,
             audit=AuditConfig(pairs=12, more_pairs=12), say=lambda line: None, **own,
         ).attach(trainer)  # fmt: skip
         return trainer, callback
@@ -65,35 +43,6 @@ def make(prepared: Path, prompts: list[Any], tmp_path: Path) -> Callable[..., Ma
 def hacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ensemble claims what nobody grants: a policy that is liked less is hacked, and not just worse."""
     small_run.claiming(monkeypatch, 0.7)
-
-
-def weights_of(trainer: GroupTrainer) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-
-
-def moments_of(trainer: GroupTrainer) -> dict[str, torch.Tensor]:
-    state = trainer.optimizer.state
-    return {f"{n}/{key}": t.clone() for n, p in trainer.model.named_parameters() for key, t in state.get(p, {}).items()}
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one)
-
-
-def events(callback: HoldfastCallback, kind: str) -> list[dict[str, Any]]:
-    path = Path(callback.host.trainer.args.output_dir) / "holdfast" / "events.jsonl"
-    return [row for row in map(json.loads, path.read_text().splitlines()) if row["event"] == kind]
-
-
-def at_step(trainer: GroupTrainer, look: Callable[[int], None]) -> None:
-    """Look after each step, before the guard does."""
-    from transformers import TrainerCallback
-
-    class Looking(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            look(state.global_step)
-
-    trainer.callback_handler.callbacks.insert(0, Looking())
 
 
 def test_a_guard_that_finds_nothing_leaves_training_alone_bit_for_bit(
@@ -236,7 +185,7 @@ def test_good_policies_are_there_for_every_checkpoint_that_can_be_resumed_from(m
     # As a log does when a step had nothing to average.
     at_step(trainer, lambda step: trainer.state.log_history.append({"step": step, "loss": float("nan")}))
     trainer.train()
-    kept = callback.host.kept
+    kept = callback.host.hands.kept
     output = Path(trainer.args.output_dir)
     assert sorted(path.name for path in output.glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-12"]
     assert kept.names()[-2:] == ["round-0005", "round-0006"]
@@ -245,7 +194,7 @@ def test_good_policies_are_there_for_every_checkpoint_that_can_be_resumed_from(m
     early.train()
     again, resumed = make(name="early", steps=6)
     again.train(resume_from_checkpoint=str(Path(early.args.output_dir) / "checkpoint-2"))
-    assert resumed.host.kept.names()[-1] == "round-0003.2", "the other future's is kept beside it"
+    assert resumed.host.hands.kept.names()[-1] == "round-0003.2", "the other future's is kept beside it"
 
 
 def test_a_run_that_stopped_to_ask_goes_on_when_it_is_resumed(make: Callable[..., Made]) -> None:
@@ -321,33 +270,37 @@ def test_a_step_is_read_by_the_numbers_since_the_last_one(make: Callable[..., Ma
 
 
 def test_evaluation_is_no_step(make: Callable[..., Made]) -> None:
-    trainer, callback = make()
+    trainer, callback = make(steps=2)
+    trainer.train()
+    asked = [{"prompt": "q"}], ["q"], ["Yes."], [[1, 2]]
     trainer.model.eval()
-    callback.reward(["q"], ["Yes."])
+    trainer._calculate_rewards(*asked)
     assert callback._batches == []
     trainer.model.train()
-    callback.reward(["q"], ["Yes."])
+    trainer._calculate_rewards(*asked)
     assert len(callback._batches) == 1
 
 
-def test_what_cannot_be_guarded_is_refused(make: Callable[..., Made], prepared: Path, prompts: list[Any]) -> None:
+def test_what_cannot_be_guarded_is_refused(
+    make: Callable[..., Made], prepared: Path, prompts: list[Any], tmp_path: Path
+) -> None:
     reward = ensemble_reward(prepared)
-    for changes, words in (
-        ({"beta": 0.0}, "made with beta 0"),
-        ({"sync_ref_model": True}, "sync_ref_model"),
-    ):
-        with pytest.raises(HoldfastError, match=words):
-            make(**changes)
+    with pytest.raises(HoldfastError, match="sync_ref_model"):
+        make(sync_ref_model=True)
     trainer, _ = make(steps=2)
-    with pytest.raises(HoldfastError, match="among its reward_funcs"):
-        HoldfastCallback(reward, lambda *texts: "a").attach(trainer)
+    plain = trainer_of(prepared / "reference", lambda completions, **more: [0.0] * len(completions), tmp_path, prompts)
+    with pytest.raises(HoldfastError, match="there is none among"):
+        HoldfastCallback(lambda *texts: "a", refresh=True).attach(plain)
+    plain.reward_funcs = [reward, ensemble_reward(prepared)]
+    with pytest.raises(HoldfastError, match="several ensembles"):
+        HoldfastCallback(lambda *texts: "a").attach(plain)
     with pytest.raises(HoldfastError, match="has no beta"):
-        HoldfastCallback(reward, lambda *texts: "a").attach(object())
+        HoldfastCallback(lambda *texts: "a").attach(object())
     with pytest.raises(HoldfastError, match="leave the callback out"):
-        HoldfastCallback(reward, lambda *texts: "a", guard=GuardConfig(mode="off"))
+        HoldfastCallback(lambda *texts: "a", guard=GuardConfig(mode="off"))
     with pytest.raises(HoldfastError, match="1 or more"):
-        HoldfastCallback(reward, lambda *texts: "a", every=0)
-    loose = HoldfastCallback(reward, lambda *texts: "a")
+        HoldfastCallback(lambda *texts: "a", every=0)
+    loose = HoldfastCallback(lambda *texts: "a")
     with pytest.raises(HoldfastError, match="call attach"):
         loose.on_train_begin(trainer.args, trainer.state, trainer.control)
     trainer.train()

@@ -1,16 +1,18 @@
 # mypy: disable-error-code="import-not-found"
-"""TRL's GRPO or RLOO on a Holdfast ensemble with a flaw in it: JOB says with or without the guard.
+"""TRL's GRPO or RLOO on a reward with a flaw in it: JOB says on which, and with or without the guard.
 
-Runs in TRL's own environment. Gold is not looked at: the benchmark measures the checkpoints afterwards.
+    ensemble    a Holdfast ensemble whose members all pay for words from some step on
+    flawed      two plain Python functions, of which one pays for words
+    healthy     the other one alone
+
+Runs in TRL's own environment, in as many processes as it is launched in. Gold is not looked at: the benchmark measures
+the checkpoints afterwards.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,10 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 
+from benchmarks.trl.drivers.rewards import REWARDS, wanted
 from benchmarks.trl.drivers.trainers import PLAIN, group_trainer
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.interop.trl import EnsembleReward, HoldfastCallback, ensemble_reward
-from holdfast.preferences.comparison import Comparison, Label
-from holdfast.preferences.labeller import Labeller
 from holdfast.run.directory import RunDirectory
 from holdfast.worlds.flaws import flaw_bonus
 from holdfast.worlds.registry import load_flaw, load_task, load_world
@@ -30,28 +31,15 @@ from holdfast.worlds.registry import load_flaw, load_task, load_world
 CUT = 7  # exit code of a run that was cut on purpose
 
 
-class ByContent:
-    """A labeller whose slips follow from what it reads: a resumed run asks the same under other names."""
-
-    def __init__(self, labeller: Labeller) -> None:
-        self.name, self._labeller = labeller.name, labeller
-
-    def label(self, comparisons: Sequence[Comparison]) -> list[Label]:
-        texts = [repr((c.prompt, c.a.text, c.b.text)) for c in comparisons]
-        renamed = [replace(c, id=sha256(text.encode()).hexdigest()) for c, text in zip(comparisons, texts, strict=True)]
-        said = self._labeller.label(renamed)
-        return [replace(label, comparison_id=c.id) for label, c in zip(said, comparisons, strict=True)]
-
-
 class Planted(TrainerCallback):  # type: ignore[misc]
     """The flaw counts from its onset on; where the job says so, the process dies in the middle of a step."""
 
-    def __init__(self, reward: EnsembleReward, job: dict[str, Any]) -> None:
+    def __init__(self, reward: EnsembleReward | None, job: dict[str, Any]) -> None:
         self._reward, self._job = reward, job
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        begun = state.global_step >= self._job["onset"]
-        self._reward.ensemble.bonus_scale = self._job["weight"] if begun else 0.0
+        if self._reward is not None:
+            self._reward.ensemble.bonus_scale = self._job["weight"] if state.global_step >= self._job["onset"] else 0.0
         if self._job["cut"] and state.global_step >= self._job["cut"]:
             sys.exit(CUT)
 
@@ -61,23 +49,26 @@ def drive(job: dict[str, Any]) -> None:
     run = RunDirectory.open(Path(job["run"]))
     config = run.config()
     task = load_task(config, load_world(config))
-    reward = ensemble_reward(run.path)
-    reward.ensemble.bonus = flaw_bonus(load_flaw(job["flaw"], job["seed"], task.demonstrations), reward.codec)
+    ensemble = ensemble_reward(run.path) if job["reward"] == "ensemble" else None
+    if ensemble is not None:
+        ensemble.ensemble.bonus = flaw_bonus(load_flaw(job["flaw"], job["seed"], task.demonstrations), ensemble.codec)
     arguments, trainer_class = group_trainer(job["algorithm"])
+    questions = [str(prompt) for prompt in task.prompts]
+    rows = [{"prompt": [{"role": "user", "content": text}], "wanted": wanted(text)} for text in questions]
     trainer = trainer_class(
         model=str(run.reference),
-        reward_funcs=[reward],
+        reward_funcs=[ensemble] if ensemble is not None else list(REWARDS[job["reward"]]),
         args=arguments(**settings(job)),
         processing_class=AutoTokenizer.from_pretrained(str(run.reference), padding_side="left"),
-        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": str(p)}]} for p in task.prompts]),
-        callbacks=[Planted(reward, job)],
+        train_dataset=Dataset.from_list(rows),
+        callbacks=[Planted(ensemble, job)],
     )
-    reward.end_ids = frozenset(trainer.eos_token_ids)  # in both arms, so that both have the same reward
+    if ensemble is not None:
+        ensemble.end_ids = frozenset(trainer.eos_token_ids)  # in both arms, so that both have the same reward
     assert task.labeller is not None, "the built-in world has one"
     if job["guarded"]:
         HoldfastCallback(
-            reward,
-            ByContent(task.labeller),
+            task.labeller,
             every=job["every"],
             guard=GuardConfig(beta_factor=job["beta_factor"]),
             audit=AuditConfig(pairs=job["pairs"], more_pairs=job["more_pairs"]),
@@ -96,7 +87,8 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
         "max_steps": job["steps"],
         "max_completion_length": job["new_tokens"],
         "temperature": 1.0,
-        "beta": job["beta"],
+        **({} if job["beta"] is None else {"beta": job["beta"]}),
+        **({} if job["loss"] is None else {"loss_type": job["loss"]}),
         "learning_rate": job["lr"],
         "lr_scheduler_type": "constant",
         "save_steps": job["every"],

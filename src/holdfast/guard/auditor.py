@@ -8,7 +8,7 @@ They measure first. Afterwards they are labels like any other in the store, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic
 
 import torch
@@ -19,7 +19,7 @@ from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.claimant import ScalarClaimant, Told
 from holdfast.models.prompt import Prompt
-from holdfast.preferences.collector import Answering, Collector, Sample
+from holdfast.preferences.collector import Answering, Collector, Sample, with_free_ids
 from holdfast.preferences.comparison import Comparison, Label, LabelledComparison, Provenance, Response
 from holdfast.preferences.labeller import Ask, Labeller, labeller_of
 from holdfast.preferences.pair import Pair
@@ -194,25 +194,15 @@ class RoundAuditor:
                 turns.append(n)
         if not drawn:
             return []
-        asked = self._with_free_ids([comparison for comparison, _ in drawn])
+        asked = [comparison for comparison, _ in drawn]
+        if self.collector.asks_otherwise:
+            asked, others = with_free_ids(self.collector.store, asked)
+            self.spent += others
         questions = {comparison.id: question for comparison, (_, question) in zip(asked, drawn, strict=True)}
         self.collector.ask(asked, f"audit of round {round}", more, turns)
         answered = self.collector.store.labelled_among([c.id for c in asked], self.collector.store.watermark())
         self.spent += len(answered)
         return [questions[item.comparison.id].answered(item) for item in answered]
-
-    def _with_free_ids(self, asked: list[Comparison]) -> list[Comparison]:
-        """The comparisons as they are, or under other ids where theirs stand for something else.
-
-        A round that is done again draws what it drew before, unless people have answered since: that may change how
-        many pairs it asks about. What was asked then keeps its ids and its labels.
-        """
-        posed, others = asked, 0
-        while self.collector.waits_for_people and self.collector.store.taken(posed):
-            others += 1
-            self.spent += len(self.collector.store.answered([comparison.id for comparison in posed]))
-            posed = [replace(comparison, id=f"{comparison.id}.{others}") for comparison in asked]
-        return posed
 
     def _choose(
         self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator

@@ -66,10 +66,16 @@ class Processes:
         self._turn = threading.RLock()
         self._broken = False
         self._host = threading.Event()
+        self._listening = True
 
     @property
     def main(self) -> bool:
         return self.rank == 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether nothing can be told to the others any more."""
+        return self._broken
 
     @property
     def together(self) -> bool:
@@ -152,6 +158,24 @@ class Processes:
         """Give one process's tensor to all, in place, in joint work."""
         with self.watched():
             dist.broadcast(tensor, source, group=self._group(tensor))
+
+    def gather(self, document: Any) -> list[Any]:
+        """What each process has, as JSON, told to all of them; all have to come here."""
+        if self.world == 1:
+            return [document]
+        own = torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=torch.uint8)
+        with self.watched():
+            sizes = [torch.zeros(1, dtype=torch.long) for _ in range(self.world)]
+            dist.all_gather(sizes, torch.tensor([len(own)]), group=self._control)
+            longest = max(int(size) for size in sizes)
+            rows = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.world)]
+            dist.all_gather(rows, nn.functional.pad(own, (0, longest - len(own))), group=self._control)
+        return [json.loads(row[: int(size)].numpy().tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+    def listen(self, listening: bool) -> None:
+        """Whether the others wait to be told things, so that process 0 may tell them that it is still there."""
+        with self._turn:
+            self._listening = listening
 
     def receive(self) -> Order:
         """What process 0 wants done next; for followers, which wait here."""
@@ -259,7 +283,8 @@ class Processes:
             try:
                 if self._broken:
                     return
-                self._send(Order("wait"))
+                if self._listening:
+                    self._send(Order("wait"))
             except HoldfastError:
                 return  # the main thread meets the same at its next piece of work
             finally:

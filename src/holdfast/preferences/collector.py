@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -71,6 +71,7 @@ class Collector:
     changes: int = 0  # how often an owner changed what steps do; the audit of a round that was cut asks other things
     budget: LabelBudget = LabelBudget()
     family: str = ""  # how keys begin that share the budget; empty for the stages of a pipeline
+    branches: bool = False  # whether the run may be resumed from one place more than once
     event: Callable[..., None] = lambda kind, **fields: None
     asked: int = 0  # comparisons that were asked in this sitting, answered or not
     _cost: dict[str, int] | None = None  # what was asked so far, with the answers that each asks for
@@ -185,6 +186,8 @@ class Collector:
         fooled = sorted(margins_P.argsort(descending=True, stable=True)[:count].tolist())
         # The hacked answer is the first one in every other pair, so that a taste for one side tells nothing.
         asked = [candidates[i].swap() if n % 2 else candidates[i] for n, i in enumerate(fooled)]
+        if self.asks_otherwise:
+            asked, _ = with_free_ids(self.store, asked)
         return self.ask(asked, f"round {round}", "hacked answers beside good ones, to learn from")
 
     def mark(self, round: int) -> str:
@@ -204,6 +207,11 @@ class Collector:
     def waits_for_people(self) -> bool:
         """Whether answers may take long to come."""
         return isinstance(self.labeller, PatientLabeller)
+
+    @property
+    def asks_otherwise(self) -> bool:
+        """Whether a round that is done again may ask about other things than before."""
+        return self.waits_for_people or self.branches
 
     def ask(self, wanted: Sequence[Comparison], reason: str, more: str = "", turns: Sequence[int] = ()) -> int:
         """Store the comparisons, then the labels of those that have none; returns how many are labelled now.
@@ -315,6 +323,20 @@ class Collector:
             share_a=0.5,
             round=comparison.round,
         )
+
+
+def with_free_ids(store: PreferenceStore, wanted: list[Comparison]) -> tuple[list[Comparison], int]:
+    """The comparisons as they are, or under other ids where theirs stand for something else, which has so many answers.
+
+    A round that is done again draws what it drew before, unless people have answered since: that may change how many
+    pairs it asks about. What was asked then keeps its ids and its labels.
+    """
+    free, others, answers = wanted, 0, 0
+    while store.taken(free):
+        others += 1
+        answers += len(store.answered([comparison.id for comparison in free]))
+        free = [replace(comparison, id=f"{comparison.id}.{others}") for comparison in wanted]
+    return free, answers
 
 
 def select_random(n_candidates: int, n: int, generator: torch.Generator) -> list[int]:

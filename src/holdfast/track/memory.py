@@ -41,8 +41,12 @@ def memory() -> int:
     return peak_memory() if now is None else now
 
 
-def _status(name: str) -> int | None:
-    file = Path("/proc/self/status")
+def available() -> int | None:
+    """What this machine could still give to programs, in bytes; None where the system does not say."""
+    return _status("MemAvailable", Path("/proc/meminfo"))
+
+
+def _status(name: str, file: Path = Path("/proc/self/status")) -> int | None:
     if not file.is_file():
         return None
     for line in file.read_text().splitlines():

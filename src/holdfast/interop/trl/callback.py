@@ -1,69 +1,59 @@
 """The guard as a callback of a trainer's: audits, beta, rollback and stop while GRPO or RLOO goes on.
 
-on_train_begin   a new guard with baselines from the reference's answers, or the saved one of a resumed run
+on_train_begin   a new guard with baselines from the beginning's answers, or the saved one of a resumed run
 on_step_end      signals of the step, beta; every so many steps an audit, a verdict, and what follows from it
 on_save          what the saved state refers to is kept
 on_train_end     a last audit where the last step had none
+
+Of several processes the first leads: it alone asks the labeller and judges. The others do their share of the work.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 from transformers import TrainerCallback
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config.schema import AuditConfig, GuardConfig, LabelsConfig
-from holdfast.control.kl import FixedKL, KLController
+from holdfast.control.kl import KLController
 from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
-from holdfast.guard.plan import budget_for
-from holdfast.guard.review import Review
-from holdfast.interop.trl.answers import Player, TrainerAnswers
-from holdfast.interop.trl.host import Batch, TrainerHost
-from holdfast.interop.trl.refresher import EnsembleTeacher, take_over_labels
+from holdfast.interop.trl.answers import Player
+from holdfast.interop.trl.assembly import KEEP, Assembly
+from holdfast.interop.trl.hands import Hands
+from holdfast.interop.trl.host import BEGINNING, Batch, TrainerHost
 from holdfast.interop.trl.reward import EnsembleReward
-from holdfast.interop.trl.snapshot import bare_model, trained_weights
-from holdfast.interop.trl.texts import TRLPrompt, prompt_of
-from holdfast.preferences.collector import Collector
+from holdfast.interop.trl.texts import Row, TRLPrompt, rollout_of, texts_of
+from holdfast.interop.trl.trainer import check_trainer, rows_of
+from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.labeller import Ask, Labeller, labeller_of
-from holdfast.preferences.store import PreferenceStore
-from holdfast.randomness import generator
-from holdfast.reward.ensemble import Tokens, VersionStore
-from holdfast.reward.refresher import Refresher
-from holdfast.reward.source import Scored
-from holdfast.rollout.sampler import Rollout
-from holdfast.track.progress import Silent
-from holdfast.track.tracker import Tracker
 
 # Under this name the guard's state is in the trainer's own trainer_state.json. It is not that of a class, because the
-# trainer would then make a new callback from it, which would know neither the ensemble nor the labeller.
+# trainer would then make a new callback from it, which would know neither the reward nor the labeller.
 SAVED_AS = "holdfast"
-# How the keys of all sittings of a trainer begin: with this and the step at which one began.
-FAMILY = "trl@"
-# Prompts that audits and baselines are drawn from: enough that few come twice, few enough to encode at the start.
-AUDIT_PROMPTS = 2000
 # The trainer's own numbers that signals are made from.
 READ = ("kl", "entropy", "clip_ratio/region_mean")
+# How long one process may keep the others waiting, in minutes.
+PATIENCE = 30.0
 
 
 class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
-    """Watches over a GRPO or RLOO trainer; make it, then `attach` it.
+    """Watches over a GRPO or RLOO trainer, whatever its reward functions are; make it, then `attach` it.
 
     `labeller` answers the audits: a function of (prompt, a, b), a judge, or a world's labeller. There are `every` steps
-    between audits. `controller` steers beta (fixed by default). `prompts` are asked about in audits (those of the
-    training set by default). `refresh` lets the ensemble learn from the audits' labels. Everything of the guard's own
-    is written to `directory` (OUTPUT_DIR/holdfast by default).
+    between audits. `controller` steers beta (fixed by default). `prompts` are asked about in audits, as prompts or as
+    rows with the columns that reward functions need (the training set by default). `refresh` lets an ensemble among
+    the reward functions learn from the audits' labels. Everything of the guard's own is written to `directory`
+    (OUTPUT_DIR/holdfast by default).
     """
 
     def __init__(
         self,
-        reward: EnsembleReward,
         labeller: Labeller | Ask,
         *,
         every: int = 10,
@@ -71,7 +61,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         audit: AuditConfig | None = None,
         labels: LabelsConfig | None = None,
         controller: KLController | None = None,
-        prompts: Sequence[TRLPrompt] | None = None,
+        prompts: Sequence[TRLPrompt | Row] | None = None,
         refresh: bool = False,
         seed: int = 0,
         directory: str | Path | None = None,
@@ -81,61 +71,89 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
             raise HoldfastError(f"There are {every} steps between audits; make it 1 or more.")
         if guard is not None and guard.mode == "off":
             raise HoldfastError("The guard's mode is off; leave the callback out, or set the mode to act or advise.")
-        self.reward, self.labeller = reward, labeller_of(labeller)
         self.guard, self.audit, self.labels = guard or GuardConfig(), audit or AuditConfig(), labels or LabelsConfig()
+        self.labeller = labeller_of(labeller)
+        self.reward: EnsembleReward | None = None  # the ensemble among the reward functions, where there is one
         self._every, self._controller, self._prompts, self._refresh = every, controller, prompts, refresh
         self._seed, self._directory, self._say = seed, directory, say
         self._trainer: Any = None
+        self._calculate: Callable[..., Tensor]
+        self._hands: Hands | None = None
         self._host: TrainerHost | None = None
+        self._assembly: Assembly | None = None
         self._batches: list[Batch] = []
+        self._audited = 0
+        self._stopped = False
         self._read: dict[str, int] = {}  # how many of each of the trainer's numbers have been read
 
     def attach(self, trainer: Any) -> HoldfastCallback:
         """Join a trainer, which must not have begun; refused in one sentence where it cannot be guarded."""
-        check_trainer(trainer, self.reward)
+        check_trainer(trainer)
         self._trainer = trainer
-        tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
-        ends = getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id]
-        self.reward.end_ids = frozenset(int(i) for i in ends)
-        self.reward.watch = self._watch
-        if self._controller is not None:
-            trainer.beta = self._controller.beta
+        self.reward = ensemble_among(trainer.reward_funcs)
+        self._assembly = Assembly(
+            trainer, self.reward, self.labeller, self.guard, self.audit, self.labels, self._controller, self._refresh,
+            self._seed, self._say,
+        )  # fmt: skip
+        self._assembly.check()
+        self._calculate = trainer._calculate_rewards
+        trainer._calculate_rewards = self._scored
         trainer.add_callback(self)
         return self
 
     @property
     def host(self) -> TrainerHost:
-        """The guard at work; only while and after the trainer trains."""
+        """The guard at work; only while and after the trainer trains, and in the first process."""
         if self._host is None:
             raise HoldfastError("The trainer has not begun to train yet, so there is nothing to see.")
         return self._host
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._trainer is None:
+        if self._trainer is None or self._assembly is None:
             raise HoldfastError("HoldfastCallback was given to a trainer as a callback; call attach(trainer) instead.")
+        PROCESSES.start(PATIENCE, cpu=self._trainer.accelerator.device.type == "cpu", sharded=False)
+        PROCESSES.listen(False)
         if self._host is not None:
             self._host.close()
-        self._batches, self._read = [], {}
+        self._batches, self._read, self._stopped = [], {}, False
         saved = (state.stateful_callbacks or {}).get(SAVED_AS)
-        self._host = self._oversee(args, state, saved)
-        if saved is None:
-            self._host.audited = int(state.global_step)
-            self._host.begin()
-        else:
-            self._host.restore(saved)
-        self._export(state)
+        self._audited = int(state.global_step) if saved is None else int(saved["audited"])
+        directory = Path(self._directory or Path(args.output_dir) / "holdfast")
+        self._hands = Hands(
+            self._trainer,
+            rows_of(self._trainer, self._prompts, self._seed),
+            CheckpointStore(directory / "good", keep=KEEP),
+            self._calculate,
+            policy=Player("policy", self._trainer),
+            reference=Player("reference", self._trainer),
+            anchor=Player("anchor", self._trainer),
+        )
+        if not PROCESSES.main:
+            self._hands.follow()
+            return
+        with self._hands.leading():
+            rounds = max(1, math.ceil((state.max_steps - state.global_step) / self._every))
+            self._host = self._assembly.host(directory, self._hands, saved, rounds, int(state.global_step))
+            self._export(state)
+            self._hands.do("end_review")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        host = self.host
-        metrics = self._metrics()
-        if self._batches:
-            # Of several generations in a step the last one: the newest policy's.
-            host.see(self._batches[-1], metrics)
-            self._batches = []
         last = state.global_step >= state.max_steps
-        if (last or state.global_step - host.audited >= self._every) and host.audit(last):
+        due = last or state.global_step - self._audited >= self._every
+        metrics = self._metrics()
+        if due and "kl" not in metrics:
+            metrics |= self._measured()
+        if self._batches and self._host is not None:
+            # Of several generations in a step the last one: the newest policy's.
+            self._host.see(self._batches[-1], metrics)
+        self._batches = []
+        self._steer()
+        if due:
+            self._review(state, last)
+        if self._host is not None:
+            self._export(state)
+        if self._stopped:
             control.should_training_stop = True
-        self._export(state)
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -143,24 +161,59 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep what rollbacks of this run, resumed from any of its checkpoints, would go back to; let the rest go."""
+        if not PROCESSES.main:
+            return
         host = self.host
+        kept = host.hands.kept
         named = {host.review.good.name, *names_in(Path(args.output_dir))}
-        there, pinned = set(host.kept.names()), host.kept.pinned
+        if host.reference.kept:
+            named.add(BEGINNING)  # the reference's weights are there and nowhere else
+        there, pinned = set(kept.names()), kept.pinned
         for name in (named & there) - pinned:
-            host.kept.pin(name)
+            kept.pin(name)
         for name in pinned - named:
-            host.kept.unpin(name)
+            kept.unpin(name)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        host = self.host
-        if state.global_step > host.audited and not host.review.stopped:
-            host.audit(last=True)
-            self._export(state)
+        if state.global_step > self._audited and not self._stopped:
+            self._review(state, last=True)
+            if self._host is not None:
+                self._export(state)
 
-    def _watch(self, rollout: Rollout, scored: Scored, tokens: Sequence[int]) -> None:
-        # Evaluation is scored by the same function, and is no step of training.
-        if self._trainer is not None and self._trainer.model.training:
-            self._batches.append(Batch(rollout, scored, list(tokens)))
+    def _review(self, state: Any, last: bool) -> None:
+        """An audit: the first process leads, the others do their share."""
+        assert self._hands is not None
+        if PROCESSES.main:
+            with self._hands.leading():
+                self._stopped = self.host.audit(last)
+                self._hands.do("end_review", stopped=self._stopped)
+        else:
+            self._stopped = bool(self._hands.follow()["stopped"])
+        self._audited = int(state.global_step)
+
+    def _scored(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Tensor:
+        """In the place of the trainer's own method: the same rewards, noted."""
+        values_BF = self._calculate(inputs, prompts, completions, completion_ids)
+        # Evaluation is scored by the same functions, and is no step of training.
+        if self._hands is not None and self._trainer.model.training:
+            self._note(list(prompts), completions, [list(ids) for ids in completion_ids], values_BF)
+        return values_BF
+
+    def _note(self, prompts: list[TRLPrompt], completions: Any, ids: list[list[int]], values_BF: Tensor) -> None:
+        assert self._hands is not None
+        assert self._assembly is not None
+        self._hands.newest = prompts, ids
+        reading = self._assembly.reading(self._hands)
+        rollout = reading.read(prompts, texts_of(completions), ids)
+        if PROCESSES.world > 1:
+            own = [rollout.prompts, rollout.responses, rollout.finished, rollout.texts, [len(each) for each in ids]]
+            columns = zip(*PROCESSES.gather(own), strict=True)
+            parts: list[list[Any]] = [[one for part in column for one in part] for column in columns]
+            rollout, tokens = rollout_of(*parts[:4]), parts[4]
+        else:
+            tokens = [len(each) for each in ids]
+        if self._host is not None:
+            self._batches.append(Batch(rollout, reading.of_batch(rollout, values_BF), tokens))
 
     def _metrics(self) -> dict[str, float]:
         """The trainer's own numbers since the last step: the mean over its micro-batches."""
@@ -174,116 +227,37 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
                 means[name] = sum(new) / len(new)
         return means
 
+    def _measured(self) -> dict[str, float]:
+        """The KL to the beginning, where the trainer does not tell it."""
+        hands = self._hands
+        if hands is None or not hands.reference.there:
+            return {}
+        if not PROCESSES.main:
+            hands.follow()
+            return {}
+        with hands.leading():
+            kl = hands.do("kl")
+            hands.do("end_review")
+        return {} if kl is None else {"kl": kl}
+
+    def _steer(self) -> None:
+        """Every process's beta is what the controller of the first says."""
+        told = PROCESSES.gather(self._host.controller.beta if self._host is not None else None)
+        if float(self._trainer.beta) != told[0]:
+            assert self._hands is not None
+            self._hands.hold(float(told[0]))
+
     def _export(self, state: Any) -> None:
         """Into what the trainer saves with its checkpoints."""
         state.stateful_callbacks[SAVED_AS] = self.host.state()
 
-    def _oversee(self, args: Any, state: Any, saved: Any) -> TrainerHost:
-        """Put the guard together."""
-        trainer, reward = self._trainer, self.reward
-        directory = Path(self._directory or Path(args.output_dir) / "holdfast")
-        if saved is None and (directory / "labels.db").exists():
-            raise HoldfastError(
-                f"{directory} holds the guard of an earlier run; resume that with resume_from_checkpoint, "
-                "choose another output_dir, or remove it."
-            )
-        directory.mkdir(parents=True, exist_ok=True)
-        store = PreferenceStore.open(f"sqlite:///{directory / 'labels.db'}")
-        if saved is None:
-            take_over_labels(reward, store)
-            reward.ensemble.watermark = store.watermark()
-        planned = max(1, math.ceil((state.max_steps - state.global_step) / self._every))
-        rounds = planned if saved is None else int(saved["rounds"])
-        originals = self._audit_prompts()
-        prompts = [prompt_of(p) for p in originals]
-        answers = TrainerAnswers(
-            trainer, reward, {tuple(reward.codec.encode_prompt(p)): g for p, g in zip(prompts, originals, strict=True)}
-        )
-        key = free_key(store, f"{FAMILY}{state.global_step}")
-        collector = Collector(
-            key, reward.codec, prompts, store, self.labeller, reward.ensemble, reward.config.preferences, self._seed,
-            budget=budget_for(self.labels, self.audit, rounds), family=FAMILY,
-        )  # fmt: skip
-        anchor = Player("anchor", trainer)
-        anchor.load_state_dict(trained_weights(bare_model(trainer)))
-        host = TrainerHost(
-            trainer=trainer,
-            review=Review.planned(self.guard, self.audit, rounds, self._seed, collector),
-            controller=self._controller or FixedKL(float(trainer.beta)),
-            answers=answers,
-            policy=Player("policy", trainer),
-            reference=Player("reference", trainer),
-            anchor=anchor,
-            kept=CheckpointStore(directory / "good", keep=2),
-            tracker=Tracker(directory),
-            refresher=self._refresher(directory, store, answers),
-            say=self._say,
-            rounds=rounds,
-        )  # fmt: skip
-        collector.event = host.event
-        reward.ensemble.tell = lambda left_out: host.event("member_degraded", **asdict(left_out))
-        return host
 
-    def _refresher(self, directory: Path, store: PreferenceStore, answers: TrainerAnswers) -> EnsembleTeacher:
-        reward = self.reward
-        versions = VersionStore(directory / "rewards")
-        standard: tuple[Tokens, Tokens] = [], []
-        if self._refresh:
-            if reward.ensemble.version not in versions.numbers():
-                versions.save(reward.ensemble)
-            rng, prompts = generator(self._seed, "standardise"), list(answers.prompts)
-            rows = torch.randint(len(prompts), (reward.config.reward.standardise_samples,), generator=rng).tolist()
-            drawn = answers.sample(Player("reference", self._trainer), [list(prompts[i]) for i in rows], rng)
-            standard = drawn.prompts, drawn.responses
-        refreshing = Refresher(
-            reward.ensemble, versions, store, reward.codec, reward.config.reward, reward.config.refresh, *standard,
-            Silent(), reward.config.gate,
-        )  # fmt: skip
-        return EnsembleTeacher(reward, store, refreshing, self._seed, self._refresh)
-
-    def _audit_prompts(self) -> list[TRLPrompt]:
-        """Those that were given, or those of the training set; of many a draw."""
-        prompts: Any = self._prompts
-        if prompts is None:
-            dataset = self._trainer.train_dataset
-            if not hasattr(dataset, "__len__"):
-                raise HoldfastError("The training set is a stream; give the callback prompts to ask about in audits.")
-            rows: Any = range(len(dataset))
-            if len(rows) > AUDIT_PROMPTS:
-                order = torch.randperm(len(rows), generator=generator(self._seed, "audit prompts"))
-                rows = order[:AUDIT_PROMPTS].tolist()
-            prompts = [dataset[i]["prompt"] for i in rows]
-        if not len(prompts):
-            raise HoldfastError("There is no prompt to ask about in audits; give the callback some.")
-        return list(prompts)
-
-
-def check_trainer(trainer: Any, reward: EnsembleReward) -> None:
-    """Refuse, in one sentence, a trainer over which the guard would have no power."""
-    for name in ("beta", "ref_model", "reward_funcs", "processing_class", "accelerator"):
-        if not hasattr(trainer, name):
-            raise HoldfastError(f"The trainer has no {name}; attach to a GRPOTrainer or an RLOOTrainer of TRL's.")
-    if not any(function is reward for function in trainer.reward_funcs):
-        raise HoldfastError("The trainer is not trained on this reward; give it to the trainer among its reward_funcs.")
-    if float(trainer.beta) <= 0.0:
-        raise HoldfastError(
-            "The trainer was made with beta 0, so it has no reference model to compare with or to hold the policy to; "
-            "make it with a beta above 0, such as 0.001."
-        )
-    if int(trainer.args.world_size) > 1:
-        raise HoldfastError(f"The trainer runs in {trainer.args.world_size} processes; the guard works in one only.")
-    if getattr(trainer, "is_deepspeed_enabled", False) or getattr(trainer, "is_fsdp_enabled", False):
-        raise HoldfastError("The trainer's weights are sharded (DeepSpeed or FSDP), which the guard cannot put back.")
-    if getattr(trainer.args, "sync_ref_model", False):
-        raise HoldfastError("With sync_ref_model the reference follows the policy into a hack; set it to False.")
-
-
-def free_key(store: PreferenceStore, key: str) -> str:
-    """What comparison ids begin with; a run resumed twice from one checkpoint asks about other answers each time."""
-    number = 1
-    while store.has_run(f"{key}.{number}"):
-        number += 1
-    return f"{key}.{number}"
+def ensemble_among(functions: Sequence[Any]) -> EnsembleReward | None:
+    """The ensemble among reward functions, whose claims the guard then tests."""
+    found = [function for function in functions if isinstance(function, EnsembleReward)]
+    if len(found) > 1:
+        raise HoldfastError("The trainer has several ensembles among its reward_funcs; the guard tests one's claims.")
+    return found[0] if found else None
 
 
 def names_in(output: Path) -> set[str]:

@@ -16,30 +16,39 @@ from typing import Any
 
 import torch
 
-from holdfast.checkpoint.store import CheckpointStore
-from holdfast.control.kl import KLController
+from holdfast.control.kl import FixedKL, KLController
 from holdfast.control.schedule import SLOWER
 from holdfast.events import event_line
+from holdfast.guard.claimant import ScalarClaimant
 from holdfast.guard.course import Terms
 from holdfast.guard.host import Change, Good, floored, view_of
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Outcome, Review, win_rate
 from holdfast.guard.trust import AskedAgain
 from holdfast.guard.view import StepView
-from holdfast.interop.trl.answers import Player, TrainerAnswers, per_token
+from holdfast.interop.trl.answers import Player, per_token
+from holdfast.interop.trl.draws import TrainerAnswers
+from holdfast.interop.trl.hands import Hands
+from holdfast.interop.trl.readings import FunctionsReading, RewardReading
 from holdfast.interop.trl.refresher import EnsembleTeacher
-from holdfast.interop.trl.snapshot import capture, inner, put_back
 from holdfast.preferences.collector import Sample
+from holdfast.preferences.store import PreferenceStore
 from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.statistics import Share
 from holdfast.text import counted
 from holdfast.track.tracker import Tracker
 
+# The beta that a policy is held with where it was not held at all: what TRL's own default was before it became 0.
+BETA_FROM_ZERO = 0.04
+# A reward function that pays for what people do not want counts for so much less, each time it is found out.
+DISCOUNT = 0.25
+BEGINNING = "round-0000"
+
 
 @dataclass(frozen=True)
 class Batch:
-    """A generation as the reward function met it: answers, scores, and the policy's own count of their tokens."""
+    """A generation as the reward functions met it: answers, scores, and the policy's own count of their tokens."""
 
     rollout: Rollout
     scored: Scored
@@ -48,18 +57,18 @@ class Batch:
 
 @dataclass
 class TrainerHost:
-    """Everything that exists once training has begun. `round` counts audits; `audited` is the step of the last one."""
+    """Everything that exists once training has begun. `round` counts audits; `audited` is the step of the last one.
 
-    trainer: Any
+    `hands` do what is done to the trainer, in every process. `teacher` is there for an ensemble alone.
+    """
+
+    hands: Hands
     review: Review[Player]
     controller: KLController
     answers: TrainerAnswers
-    policy: Player
-    reference: Player
-    anchor: Player
-    kept: CheckpointStore
+    store: PreferenceStore
     tracker: Tracker
-    refresher: EnsembleTeacher
+    teacher: EnsembleTeacher | None
     say: Callable[[str], None]
     rounds: int
     round: int = 1
@@ -70,16 +79,36 @@ class TrainerHost:
     refreshes_at_once = True
 
     @property
+    def trainer(self) -> Any:
+        return self.hands.trainer
+
+    @property
+    def reading(self) -> RewardReading:
+        return self.answers.reading
+
+    @property
+    def policy(self) -> Player:
+        return self.hands.policy
+
+    @property
+    def reference(self) -> Player:
+        return self.hands.reference
+
+    @property
+    def anchor(self) -> Player:
+        return self.hands.anchor
+
+    @property
     def step(self) -> int:
         return int(self.trainer.state.global_step)
 
     @property
     def terms(self) -> Terms:
-        return Terms("learning_rate", "max_completion_length")
+        return self.reading.terms
 
     @property
     def fit(self) -> Share | None:
-        return self.answers.reward.ensemble.fit
+        return self.reading.fit
 
     def again(self) -> dict[str, AskedAgain]:
         """Nobody is asked a second time here."""
@@ -95,12 +124,12 @@ class TrainerHost:
         self.review.begin(self)
 
     def baseline(self, rng: torch.Generator) -> StepView:
-        args, prompts = self.trainer.args, list(self.answers.prompts)
+        args, prompts = self.trainer.args, list(self.answers.places)
         group = int(args.num_generations)
         rows = torch.randint(len(prompts), (max(1, int(args.generation_batch_size) // group),), generator=rng)
         asked = [list(prompts[i]) for i in rows.tolist() for _ in range(group)]
         rollout = self.answers.sample(self.reference, asked, rng)
-        return view_of(rollout, self.answers.reward.score(rollout), rollout.logprobs_BT, {})
+        return view_of(rollout, self.reading.of_drawn(rollout), rollout.logprobs_BT, {})
 
     def see(self, batch: Batch, metrics: Mapping[str, float]) -> None:
         """Let the signals read a step, and the controller set the next one's beta."""
@@ -109,16 +138,18 @@ class TrainerHost:
         kl, entropy = (metrics.get(name, math.nan) for name in ("kl", "entropy"))
         logprobs_BT = -per_token(rollout, entropy * tokens_B)
         reference_BT = logprobs_BT - per_token(rollout, kl * tokens_B)
-        learned = {"objective/scores": float(batch.scored.scores_B.mean())}
+        learned = {"objective/scores": batch.scored.metrics()["objective/scores"]}
         if "clip_ratio/region_mean" in metrics:
             learned["policy/clipfrac_avg"] = metrics["clip_ratio/region_mean"]
         readings = self.review.guard.see(view_of(rollout, batch.scored, reference_BT, learned, logprobs_BT))
         kl_answer = kl * float(tokens_B.mean())
         if math.isfinite(kl_answer):
             self.kl = kl_answer
-            self.controller.update(kl_answer, len(tokens_B), self.answers.reward.ensemble.labels)
-            self.trainer.beta = self.controller.beta
-        self.tracker.metrics(self.step, self.round, {**readings, "control/beta": self.trainer.beta})
+            self.controller.update(kl_answer, len(tokens_B), self.reading.labels)
+        numbers = {name: value for name, value in batch.scored.metrics().items() if math.isfinite(value)}
+        known = {"objective/kl": kl_answer, "objective/entropy": entropy * float(tokens_B.mean())}
+        numbers |= {name: value for name, value in known.items() if math.isfinite(value)}
+        self.tracker.metrics(self.step, self.round, {**numbers, **readings, "control/beta": self.controller.beta})
 
     def audit(self, last: bool) -> bool:
         """The guard's review of the steps since the last one; whether training is to stop."""
@@ -129,45 +160,60 @@ class TrainerHost:
         return self.review.stopped
 
     def learn_known(self) -> None:
-        self.refresher.learn_known(self.review.guard)
+        if self.teacher is not None:
+            self.teacher.learn_known(self.review.guard)
 
     def keep_good(self) -> Good:
         good = Good(self.free_name(f"round-{self.round:04d}"), self.round, self.step, self.kl)
         self._keep(good.name)
-        self.anchor.load_state_dict(self.policy.state_dict())
+        self.hands.do("keep_anchor")
         return good
 
     def _keep(self, name: str) -> None:
         """Put the trainer, as it is now, where a rollback finds it."""
-        self.kept.save(name, capture(self.trainer, self.controller, self.refresher.version))
-        self.kept.pin(name)
+        version = 0 if self.teacher is None else self.teacher.version
+        documents = {"controller": self.controller.state(), "ensemble": {"version": version}}
+        self.hands.do("keep", name=name, documents=documents)
 
     def roll_back(self, good: Good) -> dict[str, Any]:
         """Back to the last good policy, with everything that moves along with it; steps go on."""
-        snapshot = self.kept.load(good.name)
-        self.refresher.go_back(snapshot)
-        put_back(self.trainer, self.controller, snapshot, self.refresher.version)
+        documents: Any = self.hands.kept.load(good.name).documents
+        if self.teacher is not None:
+            self.teacher.go_back(int(documents["ensemble"]["version"]))
+        self.hands.do("go_back", name=good.name)
+        self._steer(documents["controller"])
         return {"step_from": self.step}
 
+    def _steer(self, state: Mapping[str, Any]) -> None:
+        """The controller as it was, and beta as it says."""
+        self.controller.restore(state)
+        self.hands.do("hold", beta=self.controller.beta)
+
     def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change:
-        """Raise beta on the live trainer, and lower the KL that is aimed at where there is a target."""
-        before = {"beta": self.trainer.beta, "kl_target": self.controller.target}
-        self.controller.tighten(beta_factor, floored(self.controller.target, target_factor, floor))
-        self.trainer.beta = self.controller.beta
-        after = {"beta": self.trainer.beta, "kl_target": self.controller.target}
+        """Raise beta on the live trainer, and lower the KL that is aimed at where there is a target.
+
+        Where beta was 0 it is switched on, with the beginning as the reference model; where that cannot be done the
+        learning rate is divided by what beta would have been multiplied by.
+        """
+        if not self.hands.can_hold:
+            return self._slow(1.0 / beta_factor, "beta cannot be raised from 0 here, so the learning rate is lowered")
+        before = {"beta": float(self.trainer.beta), "kl_target": self.controller.target}
+        if self.controller.beta == 0.0:
+            self.controller = FixedKL(BETA_FROM_ZERO * beta_factor)
+        else:
+            self.controller.tighten(beta_factor, floored(self.controller.target, target_factor, floor))
+        self.hands.do("hold", beta=self.controller.beta)
+        after = {"beta": float(self.trainer.beta), "kl_target": self.controller.target}
         return Change("the policy is held closer to the reference", before, after)
 
     def slow_down(self, times: int) -> Change:
-        """Lower the learning rate of the live trainer, and that of its scheduler, which sets it anew in every step."""
-        optimiser, scheduler = self.trainer.optimizer, inner(self.trainer.lr_scheduler, "scheduler")
-        before, factor = {"lr": self._rates()}, SLOWER**times
-        for group in optimiser.param_groups:
-            group["lr"] *= factor
-            if "initial_lr" in group:
-                group["initial_lr"] *= factor
-        if hasattr(scheduler, "base_lrs"):
-            scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
-        return Change("the learning rate is lowered", before, {"lr": self._rates()})
+        """Lower the learning rate of the live trainer, and that of its scheduler."""
+        return self._slow(SLOWER**times, "the learning rate is lowered")
+
+    def _slow(self, factor: float, words: str) -> Change:
+        before = {"lr": self._rates()}
+        self.hands.do("slow", factor=factor)
+        return Change(words, before, {"lr": self._rates()})
 
     def _rates(self) -> float:
         """The highest learning rate of the live trainer."""
@@ -178,35 +224,49 @@ class TrainerHost:
 
     def refresh(self, reason: str) -> Change | None:
         """Train the ensemble on the audit's labels, which have measured before they train."""
-        if not self.refresher.wanted:
+        if self.teacher is None or not self.teacher.wanted:
             return None
-        before = {"version": self.refresher.version}
-        outcome = self.refresher.refresh(self.round + 1, self.step)
+        before = {"version": self.teacher.version}
+        outcome = self.teacher.refresh(self.round + 1, self.step)
         if outcome is None:
             self.event("refresh_skipped", reason=f"{reason}, but there are no new labels")
             return Change("there are no new labels to refresh the ensemble on", before, before)
         self.learn_known()
         self.event("refresh", reason=reason, **outcome.refresh_event())
-        return Change("the ensemble was refreshed on the audits' labels", before, {"version": self.refresher.version})
+        return Change("the ensemble was refreshed on the audits' labels", before, {"version": self.teacher.version})
 
     def discount(self, component: str) -> Change | None:
-        """The reward functions are the trainer's own."""
-        return None
+        """Lower the weight of the reward function that is hacked; one alone cannot count for less than itself."""
+        reading = self.reading
+        if not isinstance(reading, FunctionsReading) or component not in reading.names or len(reading.names) < 2:
+            return None
+        place, before = reading.names.index(component), self._weights()
+        weights = [weight * DISCOUNT if n == place else weight for n, weight in enumerate(before)]
+        self.hands.do("weigh", weights=weights)
+        reading.claimant.made += 1  # its claims are those of another reward from now on
+        named = [dict(zip(reading.names, each, strict=True)) for each in (before, self._weights())]
+        return Change(
+            f"the reward function {component!r} counts for less", {"weights": named[0]}, {"weights": named[1]}
+        )
+
+    def _weights(self) -> list[float]:
+        """Of the reward functions, as the live trainer has them."""
+        return [float(weight) for weight in self.trainer.reward_weights.tolist()]
 
     def adversarial(self, good: Good) -> Change | None:
         """Hacked answers beside good ones, labelled, where the ensemble learns from labels at all."""
-        if not self.refresher.wanted:
+        if self.teacher is None or not self.teacher.wanted:
             return None
-        before, count = {"labels": self.refresher.store.watermark()}, AuditPlan(self.review.audits).adversarial
+        before, count = {"labels": self.store.watermark()}, AuditPlan(self.review.audits).adversarial
         labelled = self.review.auditor.collector.collect_adversarial(
             self.round, count, self.policy, self.anchor, good.name, self.answers.sample
         )
         words = f"{counted(labelled, 'hacked answer')} labelled beside good ones"
-        return Change(words, before, {"labels": self.refresher.store.watermark()})
+        return Change(words, before, {"labels": self.store.watermark()})
 
     def free_name(self, name: str) -> str:
         """A run that was resumed from further back keeps what its other future has kept."""
-        taken, number = set(self.kept.names()), 1
+        taken, number = set(self.hands.kept.names()), 1
         while (free := name if number == 1 else f"{name}.{number}") in taken:
             number += 1
         return free
@@ -214,7 +274,7 @@ class TrainerHost:
     def close(self) -> None:
         """Let go of files and labels."""
         self.tracker.close()
-        self.refresher.store.close()
+        self.store.close()
 
     def event(self, kind: str, **fields: object) -> None:
         """Write down what happened, and say it where it matters to whoever watches."""
@@ -239,10 +299,13 @@ class TrainerHost:
 
     def state(self) -> dict[str, Any]:
         """Everything that moves, as JSON; weights of the last good policy are in its checkpoint."""
+        claimant = self.reading.claimant
         return {
             "review": self.review.state(),
             "controller": self.controller.state(),
-            "refresher": self.refresher.state(),
+            "teacher": None if self.teacher is None else self.teacher.state(),
+            "weights": self._weights(),
+            "made": claimant.made if isinstance(claimant, ScalarClaimant) else 0,
             "rounds": self.rounds,
             "round": self.round,
             "audited": self.audited,
@@ -253,10 +316,13 @@ class TrainerHost:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave; a run that had stopped to ask is allowed to go on."""
         self.review.restore(state["review"])
-        self.anchor.load_state_dict(self.kept.load(self.review.good.name).tensors["policy"])
-        self.controller.restore(state["controller"])
-        self.trainer.beta = self.controller.beta
-        self.refresher.restore(state["refresher"])
+        self.hands.do("load", player="anchor", name=self.review.good.name)
+        self._steer(state["controller"])
+        self.hands.do("weigh", weights=state["weights"])
+        if isinstance(self.reading.claimant, ScalarClaimant):
+            self.reading.claimant.made = int(state["made"])
+        if self.teacher is not None:
+            self.teacher.restore(state["teacher"])
         self.learn_known()
         self.round, self.audited, self.kl = int(state["round"]), int(state["audited"]), float(state["kl"])
         self.tracker.restore(state["tracker"])

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.guard.guard import Guard
 from holdfast.interop.trl.reward import EnsembleReward
 from holdfast.preferences.store import PreferenceStore
@@ -57,10 +55,9 @@ class EnsembleTeacher:
         """A new version from old and new labels, if there are new ones and the gate lets it in."""
         return self.refreshing.refresh(round, step, Streams(derive_seed(self.seed, "refresh", round)))
 
-    def go_back(self, snapshot: Snapshot) -> None:
-        """The version that was in use when a snapshot was taken."""
-        document: Any = snapshot.documents["ensemble"]
-        self._use(int(document["version"]))
+    def go_back(self, version: int) -> None:
+        """The version that was in use when the good policy was kept."""
+        self._use(version)
 
     def state(self) -> dict[str, int]:
         return {

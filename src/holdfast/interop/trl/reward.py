@@ -1,8 +1,6 @@
 """A Holdfast ensemble as a reward function of TRL's.
 
 prompts, completions (plain or conversational) -> the ensemble's own codec -> members -> aggregate, penalties -> rewards
-                                                                                |
-                                                                                `watch`, for whoever guards the run
 
 Shapes: K member, B answers, T response tokens.
 """
@@ -17,7 +15,7 @@ import torch
 
 from holdfast.config import Config, load_config
 from holdfast.errors import HoldfastError
-from holdfast.interop.trl.texts import TRLPrompt, completion_of, prompt_of
+from holdfast.interop.trl.texts import TRLPrompt, prompt_of, rollout_of, texts_of
 from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.reward.ensemble import Ensemble
@@ -25,9 +23,6 @@ from holdfast.reward.source import RewardSource, Scored
 from holdfast.reward.standalone import load_ensemble
 from holdfast.rollout.sampler import Rollout
 from holdfast.run.directory import RunDirectory
-
-# A batch, what the ensemble says of it, and how many tokens of the policy's own each answer has.
-Watch = Callable[[Rollout, Scored, Sequence[int]], None]
 
 
 class EnsembleReward:
@@ -50,7 +45,7 @@ class EnsembleReward:
             )
         self._rewarding = RewardSource(ensemble, self.config.reward, _no_reference_answers)
         self.end_ids: frozenset[int] = frozenset()
-        self.watch: Watch | None = None
+        self.newest: tuple[Rollout, Scored] | None = None  # for whoever guards the run
         self.__name__ = "holdfast_ensemble"  # what the trainer calls its metrics
 
     def __call__(
@@ -65,10 +60,9 @@ class EnsembleReward:
         ended = [True] * len(completions) if completion_ids is None else [self.ends(ids) for ids in completion_ids]
         rollout = self.read(prompts, completions, ended)
         scored = self.score(rollout)
+        self.newest = rollout, scored
         if log_metric is not None:
             log_metric("holdfast/spread", scored.metrics()["ensemble/spread"])
-        if self.watch is not None:
-            self.watch(rollout, scored, [len(ids) for ids in completion_ids or rollout.responses])
         return [float(x) for x in scored.rewards_B]
 
     def ends(self, completion_ids: Sequence[int]) -> bool:
@@ -77,19 +71,11 @@ class EnsembleReward:
 
     def read(self, prompts: Sequence[TRLPrompt], completions: Sequence[TRLPrompt], finished: Sequence[bool]) -> Rollout:
         """Texts in the ensemble's own tokens. How likely they were is not known here."""
-        texts = [completion_of(completion) for completion in completions]
+        texts = texts_of(completions)
         whole = [self.codec.encode_response(text) for text in texts]
         responses = [ids if end else ids[:-1] for ids, end in zip(whole, finished, strict=True)]
-        encoded: dict[object, list[int]] = {}  # a group of completions shares its prompt
-        asked = [prompt_of(prompt) for prompt in prompts]
-        for prompt in asked:
-            if prompt not in encoded:
-                encoded[prompt] = self.codec.encode_prompt(prompt)
-        lengths = torch.tensor([len(ids) for ids in responses])
-        mask_BT = torch.arange(int(lengths.max()) if len(lengths) else 0)[None] < lengths[:, None]
-        unknown_BT = torch.full(mask_BT.shape, torch.nan)
-        tokens = [list(encoded[prompt]) for prompt in asked]
-        return Rollout(tokens, responses, unknown_BT, None, mask_BT, list(finished), texts=texts)
+        tokens = [self.codec.encode_prompt(prompt_of(prompt)) for prompt in prompts]
+        return rollout_of(tokens, responses, finished, texts)
 
     def score(self, rollout: Rollout) -> Scored:
         """What the ensemble says; a score that is not a number is an error, never a silent reward."""

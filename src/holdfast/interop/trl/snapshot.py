@@ -1,16 +1,17 @@
 """Everything of a trainer that a rollback brings back, taken and put back in place.
 
 policy      the weights that are trained, and buffers
-optimiser   its state and settings; scheduler, gradient scaler and KL controller as documents
-rng         of Python, numpy and torch, on the processor and on every graphics card
+optimiser   its state and settings; scheduler and gradient scaler as documents
+rng         of Python, numpy and torch, on the processor and on every graphics card, of this process
 
-What goes on: steps, data, logs, labels and the guard's memory.
+Weights that are dealt out over processes are kept whole, and dealt out again when they are put back. What goes on:
+steps, data, logs, labels and the guard's memory.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.checkpoint.snapshot import Snapshot
-from holdfast.control.kl import KLController
 from holdfast.errors import HoldfastError
+from holdfast.models.sharding import full, is_dealt, like
 from holdfast.train.optimiser import optimiser_snapshot, restore_optimiser
 
-
-def bare_model(trainer: Any) -> nn.Module:
-    """The trainer's model without what a launcher has wrapped around it."""
-    model: nn.Module = trainer.accelerator.unwrap_model(trainer.model)
-    return model
+RNG = "rng"
 
 
 def trained_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -37,57 +34,84 @@ def trained_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def put_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Write weights into the live tensors, so that whoever holds those (optimiser, wrappers) sees them."""
-    live = trained_weights(model)
-    if live.keys() != weights.keys():
-        odd = sorted(live.keys() ^ weights.keys())[0]
+    """Write whole weights into the live tensors, so that whoever holds those (optimiser, wrappers) sees them."""
+    for live, given in _beside(trained_weights(model), weights):
+        live.copy_(like(live, given.to(live.device)))
+
+
+def shares_of(model: nn.Module) -> dict[str, Tensor]:
+    """Copies on the processor of what this process holds of the weights: all of them where none is dealt out."""
+    return {name: _share(live).to("cpu", copy=True) for name, live in trained_weights(model).items()}
+
+
+def put_shares(model: nn.Module, shares: Mapping[str, Tensor]) -> None:
+    """The inverse."""
+    for live, given in _beside(trained_weights(model), shares):
+        _share(live).copy_(given)
+
+
+def shares_among(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """This process's part of whole weights."""
+    return {name: _share(like(live, weights[name])).clone() for name, live in trained_weights(model).items()}
+
+
+def _share(tensor: Tensor) -> Tensor:
+    held: Tensor = tensor.to_local() if is_dealt(tensor) else tensor  # type: ignore[attr-defined]
+    return held
+
+
+def _beside(live: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    if live.keys() != given.keys():
+        odd = sorted(live.keys() ^ given.keys())[0]
         raise HoldfastError(f"The kept weights are of another model ({odd}); use the model that the run began with.")
     with torch.no_grad():
         for name, tensor in live.items():
-            tensor.copy_(weights[name])
+            yield tensor, given[name]
 
 
-def capture(trainer: Any, controller: KLController, version: int) -> Snapshot:
-    """The trainer at this moment, copied; `version` is the ensemble's."""
-    tensors, document = optimiser_snapshot(inner(trainer.optimizer, "optimizer"))
+def capture(trainer: Any) -> Snapshot:
+    """The trainer at this moment, copied whole; all processes have to come here, and have their own random numbers."""
+    weights = trained_weights(trainer.accelerator.unwrap_model(trainer.model))
+    tensors, document = optimiser_snapshot(inner(trainer.optimizer, "optimizer"), whole=True)
     scaler = getattr(trainer.accelerator, "scaler", None)
     return Snapshot(
-        {"policy": copied(trained_weights(bare_model(trainer))), "optimiser": tensors, "rng": _rng_state()},
+        {
+            "policy": {name: full(tensor).to("cpu", copy=True) for name, tensor in weights.items()},
+            "optimiser": tensors,
+            RNG: _rng_state(),
+        },
         {
             "optimiser": document,
             "scheduler": inner(trainer.lr_scheduler, "scheduler").state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
-            "controller": controller.state(),
-            "ensemble": {"version": version},
         },
     )
 
 
-def put_back(trainer: Any, controller: KLController, snapshot: Snapshot, version: int) -> None:
-    """Make the trainer what it was, and read it back: every bit has to be the same."""
+def put_back(trainer: Any, snapshot: Snapshot) -> None:
+    """Make the trainer what it was; the random numbers stay where none were kept for this process."""
     documents: Any = snapshot.documents
-    put_weights(bare_model(trainer), snapshot.tensors["policy"])
+    put_weights(trainer.accelerator.unwrap_model(trainer.model), snapshot.tensors["policy"])
     restore_optimiser(inner(trainer.optimizer, "optimizer"), snapshot.tensors["optimiser"], documents["optimiser"])
     inner(trainer.lr_scheduler, "scheduler").load_state_dict(dict(documents["scheduler"]))
     if documents["scaler"] is not None:
         trainer.accelerator.scaler.load_state_dict(documents["scaler"])
-    controller.restore(documents["controller"])
-    trainer.beta = controller.beta
-    _set_rng_state(snapshot.tensors["rng"])
-    # Answers of the policy that is taken back are not trained on: the trainer draws new ones, as after its own resume.
+    if RNG in snapshot.tensors:
+        _set_rng_state(snapshot.tensors[RNG])
+    drop_answers(trainer)
+
+
+def drop_answers(trainer: Any) -> None:
+    """Have the trainer draw new answers, as after its own resume: those of before are another policy's, or lack what
+    is needed from now on."""
     if hasattr(trainer, "_buffered_inputs"):
         trainer._buffered_inputs = None
     if hasattr(trainer, "_last_loaded_step"):
         trainer._last_loaded_step = -1  # an inference server still holds the weights of before
-    if different := differences(snapshot, capture(trainer, controller, version)):
-        raise HoldfastError(
-            f"After the rollback the trainer's {different[0]} is not what was kept; "
-            "resume the run from one of its checkpoints."
-        )
 
 
 def differences(before: Snapshot, now: Snapshot) -> list[str]:
-    """The parts that are not bit for bit the same."""
+    """The parts of the one that are not bit for bit the same in the other."""
     differing = [
         f"{group}/{name}"
         for group, tensors in before.tensors.items()
@@ -97,11 +121,6 @@ def differences(before: Snapshot, now: Snapshot) -> list[str]:
     return differing + [
         name for name in before.documents if _plain(before.documents[name]) != _plain(now.documents[name])
     ]
-
-
-def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the processor."""
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
 
 
 def inner(wrapped: Any, name: str) -> Any:
