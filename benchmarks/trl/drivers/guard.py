@@ -21,7 +21,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 
 from benchmarks.trl.drivers.rewards import REWARDS, wanted
-from benchmarks.trl.drivers.trainers import PLAIN, group_trainer
+from benchmarks.trl.drivers.trainers import PLAIN, group_trainer, shard_on_processors
 from holdfast.config.schema import AuditConfig, GuardConfig
 from holdfast.interop.trl import EnsembleReward, HoldfastCallback, ensemble_reward
 from holdfast.run.directory import RunDirectory
@@ -46,6 +46,8 @@ class Planted(TrainerCallback):  # type: ignore[misc]
 
 def drive(job: dict[str, Any]) -> None:
     torch.set_num_threads(1)
+    if job["sharded"]:
+        shard_on_processors()
     run = RunDirectory.open(Path(job["run"]))
     config = run.config()
     task = load_task(config, load_world(config))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 # On a processor, in float32, without what would only cost time.
@@ -13,6 +14,33 @@ PLAIN: dict[str, Any] = {
     "report_to": "none",
     "disable_tqdm": True,
 }
+
+
+# What `accelerate launch` sets for FSDP2 with its default wrapping.
+FSDP2 = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
+}
+
+
+def shard_on_processors() -> None:
+    """FSDP2 in processes without an accelerator, which accelerate would quietly turn into DDP."""
+    from accelerate.state import AcceleratorState, DistributedType, PartialState
+
+    os.environ.update(FSDP2)
+    made = AcceleratorState.__init__
+
+    def make(self: Any, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
+        made(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
+        if fsdp_plugin is not None:
+            self.fsdp_plugin, self.distributed_type = fsdp_plugin, DistributedType.FSDP
+            PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
+    AcceleratorState.__init__ = make
 
 
 def group_trainer(algorithm: str) -> tuple[Any, Any]:
