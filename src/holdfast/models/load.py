@@ -1,4 +1,4 @@
-"""Loading a causal LM with its tokenizer from a directory, and writing one, with errors a user can act on."""
+"""Loading a model with its tokenizer from a directory, and writing one, with errors a user can act on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from holdfast.checkpoint.files import rename, sync, sync_directory
@@ -28,8 +28,29 @@ LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]:
     """Model and codec from a local Hugging Face directory; nothing is fetched and no remote code runs."""
+    model = _load_model(directory, AutoModelForCausalLM, "causal-LM", "save the whole causal LM, head included", dtype)
+    codec = load_codec(directory)
+    check_vocabulary(model, codec.vocabulary, directory)
+    return model, codec
+
+
+def load_classifier(directory: Path) -> tuple[Any, Any]:
+    """Sequence-classification model and tokenizer, in the same way."""
+    model = _load_model(
+        directory,
+        AutoModelForSequenceClassification,
+        "sequence-classification",
+        "give a model that was trained to score or classify texts and saved with its head",
+    )
+    tokenizer = _load_tokenizer(directory)
+    check_vocabulary(model, len(tokenizer), directory)
+    return model.eval(), tokenizer
+
+
+def _load_model(directory: Path, auto: Any, kind: str, whole: str, dtype: str = "float32") -> Any:
+    """A model of one kind; `whole` says what to do where tensors of it are missing."""
     if not directory.is_dir():
-        raise HoldfastError(f"There is no model directory {directory}; give a local Hugging Face causal-LM directory.")
+        raise HoldfastError(f"There is no model directory {directory}; give a local Hugging Face {kind} directory.")
     if not (directory / "config.json").is_file():
         raise HoldfastError(f"{directory} has no config.json, so it is not a Hugging Face model directory.")
     if not any(directory.glob("*.safetensors")):
@@ -41,7 +62,7 @@ def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]
         # Read by itself first: a config that cannot be read otherwise fails as something else, far away.
         json_of((directory / "config.json").read_text(encoding="utf-8"))
         AutoConfig.from_pretrained(directory, **LOCAL)
-        model, loading = AutoModelForCausalLM.from_pretrained(
+        model, loading = auto.from_pretrained(
             directory, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
         )
     except Exception as error:
@@ -50,21 +71,21 @@ def load_causal_lm(directory: Path, dtype: str = "float32") -> tuple[Any, Codec]
         # transformers would fill them with random numbers and go on.
         raise HoldfastError(
             f"The weights in {directory} lack {len(loading['missing_keys'])} tensors of the model, "
-            f"{min(loading['missing_keys'])} for one; save the whole causal LM, head included."
+            f"{min(loading['missing_keys'])} for one; {whole}."
         )
-    codec = load_codec(directory)
-    check_vocabulary(model, codec, directory)
-    return model, codec
+    return model
 
 
 def load_codec(directory: Path) -> Codec:
     """The tokenizer of a local Hugging Face directory; its weights are not read."""
     if not directory.is_dir():
         raise HoldfastError(f"There is no directory {directory}; give one with a Hugging Face tokenizer.")
+    return Codec(_load_tokenizer(directory))
+
+
+def _load_tokenizer(directory: Path) -> Any:
     try:
-        return Codec(AutoTokenizer.from_pretrained(directory, **LOCAL))
-    except HoldfastError:
-        raise
+        return AutoTokenizer.from_pretrained(directory, **LOCAL)
     except Exception as error:
         raise HoldfastError(f"The tokenizer in {directory} cannot be loaded: {_reason(directory, error)}") from error
 
@@ -119,10 +140,10 @@ def write_model_directory(target: Path, write: Callable[[Path], None]) -> None:
     sync_directory(target.parent)
 
 
-def check_vocabulary(model: Any, codec: Codec, directory: Path) -> None:
+def check_vocabulary(model: Any, tokens: int, directory: Path) -> None:
     rows = int(model.get_input_embeddings().weight.shape[0])
-    if codec.vocabulary > rows:
+    if tokens > rows:
         raise HoldfastError(
-            f"The tokenizer in {directory} has {codec.vocabulary} tokens but the model embeds only {rows}; "
+            f"The tokenizer in {directory} has {tokens} tokens but the model embeds only {rows}; "
             "call model.resize_token_embeddings(len(tokenizer)) and save both again."
         )
