@@ -29,7 +29,7 @@ from holdfast.people.team import TeamLabeller
 from holdfast.preferences.comparison import Choice, Comparison, Provenance, Response
 from holdfast.preferences.judge_model import JudgeModel
 from holdfast.preferences.store import PreferenceStore
-from holdfast.reward.scores import Asked, why_skipped
+from holdfast.reward.scores import Asked
 from holdfast.reward.sources.opening import open_source
 from holdfast.run.control import controller_of
 from holdfast.train.ppo import PPO, NonFiniteStep
@@ -278,14 +278,11 @@ def test_every_setting_is_read_by_something(
 
 
 def read_reward(place: Path) -> None:
-    """A reward of the user's, of which so many answers have no score that the step is not worth taking."""
-    (place / "mine.py").write_text("def score(completion):\n    return None")
-    reward = load_config(None, {"reward.source": f"{place / 'mine.py'}:score"}).reward
-    source = open_source(reward, JudgeConfig())
-    assert source is not None
-    scores = source.score(Asked(["p"], ["a"]))
-    source.close()
-    assert why_skipped(scores.scored_B, scores.reasons(), reward)
+    """A run with a reward of the user's, and a judge that is not there."""
+    (place / "mine.py").write_text("def score(completion):\n    return len(completion)")
+    small_run.run(
+        place / "given", reward__source=f"{place / 'mine.py'}:score", run__rounds="1", run__steps_per_round="1"
+    )
     away = JudgeConfig(url="http://127.0.0.1:1/v1", mode="pairwise", timeout_seconds=0.1)
     judge = open_source(RewardConfig(source="judge"), away)
     assert judge is not None

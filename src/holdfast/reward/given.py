@@ -145,7 +145,7 @@ class GivenReward:
         ends = [bool(side) and side[-1] == self.eos_id for side in tokens]
         prompts = [pair.prompt for pair in pairs for _ in "ab"]
         # Whoever can only compare answers is asked about both sides at once; others take each by itself.
-        group = 2 if getattr(self.source, "compares", False) else 1
+        group = 2 if self.source.compares else 1
         scores = self.source.score(self._asked(prompts, [self.decode(side) for side in tokens], ends, group))
         parts = {name: values_B[0::2] - values_B[1::2] for name, values_B in scores.components.items()}
         return scores.total_B[0::2] - scores.total_B[1::2], parts

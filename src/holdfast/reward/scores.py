@@ -19,10 +19,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from holdfast.config.schema import RewardConfig
 from holdfast.models.prompt import Prompt
 from holdfast.reward.outcome import OneScore, Unscored, read_outcome
-from holdfast.text import counted, percent
+from holdfast.text import counted
 
 # What a row of the prompts file has beside the prompt: a test's expected value, a schema, whatever a reward reads.
 Columns = Mapping[str, Any]
@@ -115,6 +114,16 @@ class Discount:
 class AdjustableSource(ScoreSource, Protocol):
     """A reward source whose components can be counted for less while it is in use; that is all the state it has."""
 
+    @property
+    def compares(self) -> bool:
+        """Whether a single answer has no score: then a pair is asked about as a group of two."""
+        ...
+
+    @property
+    def part(self) -> str:
+        """What one of its components is called."""
+        ...
+
     def discount(self, component: str, factor: float) -> Discount | None:
         """Count a component `factor` times as much as now; an empty name is the whole reward. None: there is none."""
         ...
@@ -140,14 +149,3 @@ def scores_of(outcomes: Sequence[object], weights: Mapping[str, float] | None = 
 def numbers(values: Sequence[float]) -> Tensor:
     """values_B in single precision, as rewards are worked with."""
     return torch.tensor(list(values), dtype=torch.float32)
-
-
-def why_skipped(scored_B: Tensor, reasons: Sequence[str], reward: RewardConfig) -> str | None:
-    """Why a step is not worth taking: so many of its answers could not be scored. None where it is."""
-    share = 1.0 - float(scored_B.double().mean()) if len(scored_B) else 0.0
-    if share <= reward.unscored_limit:
-        return None
-    return (
-        f"{percent(share)} of the answers could not be scored, more than reward.unscored_limit = "
-        f"{reward.unscored_limit:g}: {'; '.join(reasons)}"
-    )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.guard.claimant import PairScores, ScalarClaimant
-from holdfast.guard.course import Terms
 from holdfast.preferences.pair import Pair
 from holdfast.reward.given import GivenReward, PromptRow
-from holdfast.reward.scores import ScoreSource
 from holdfast.run.inputs import Ingredients
 
 REWARD = "the reward"
@@ -32,12 +30,7 @@ def claimant_of(reward: GivenReward) -> ScalarClaimant:
     def score(pairs: Sequence[Pair]) -> PairScores:
         return PairScores(*reward.margins(pairs))
 
-    claimant = ScalarClaimant(score, REWARD, part_of(reward.source))
+    claimant = ScalarClaimant(score, REWARD, reward.source.part)
     # Labels of audits are what such a reward is trusted by, as an ensemble is by those that it has learnt from.
     reward.labels_so_far = lambda: len(claimant.scale.pairs)
     return claimant
-
-
-def part_of(source: ScoreSource) -> str:
-    """What one of its components is called."""
-    return str(getattr(source, "part", Terms().part))

@@ -100,7 +100,8 @@ def gather(
         # Once for nothing, so that layers which cannot have adapters are found before anything is written.
         adapted(lm, lora_of(config.policy), seed=0)
         lm.requires_grad_(directory is None)
-    given = open_source(config.reward, config.judge) if config.reward.given and PROCESSES.main else None
+    work = config.run.device, config.policy.micro_batch_tokens
+    given = open_source(config.reward, config.judge, *work) if config.reward.given and PROCESSES.main else None
     return Ingredients(config, task, lm, codec, imported, threads, flaw, directory is None, chosen, given)
 
 

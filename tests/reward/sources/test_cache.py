@@ -11,6 +11,7 @@ from holdfast.reward.outcome import Unscored
 from holdfast.reward.scores import Asked, Scores, scores_of
 from holdfast.reward.sources import cache
 from holdfast.reward.sources.cache import CachedSource
+from holdfast.reward.sources.plain import Nature
 
 
 class Counted:
@@ -19,7 +20,7 @@ class Counted:
     name = "counted"
 
     def __init__(self, alone: bool = True) -> None:
-        self.alone, self.asked = alone, list[str]()
+        self.nature, self.asked = Nature(alone), list[str]()
 
     def score(self, asked: Asked) -> Scores:
         self.asked += asked.answers

@@ -300,6 +300,6 @@ def test_a_function_of_this_process() -> None:
         return [len(text) if len(text) > least else None for text, least in zip(completions, floor, strict=True)]
 
     source = CallableSource(long)
-    assert (source.name, source.alone) == ("long", False)
+    assert (source.name, source.nature.alone) == ("long", False)
     assert totals(source.score(asked("aaa", "a", floor=[1, 1]))) == [3.0, None]
     assert totals(CallableSource(lambda answer: len(answer), "lengths").score(asked("aaa", "a"))) == [3.0, 1.0]

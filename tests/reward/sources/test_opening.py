@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Config, config_toml, load_config
+from holdfast.config import config_toml, load_config
 from holdfast.errors import HoldfastError
-from holdfast.reward.outcome import Unscored
-from holdfast.reward.scores import AdjustableSource, Asked, scores_of, why_skipped
+from holdfast.reward.scores import AdjustableSource, Asked
 from holdfast.reward.sources.opening import open_source
 from judge_stand_in import judging
 
@@ -56,6 +55,7 @@ liked = { source = "judge", normalise = "group" }
         source.close()
     # Of the two that pass: 0.5 + 2 x 1 + 1 and 0.5 + 0 - 1.
     assert scores.total_B.tolist() == [3.5, -0.5, -0.5, -0.5]
+    assert (source.compares, source.part) == (False, "component")
     assert sorted(scores.components) == ["liked", "style/cites", "worked", "works"]
     assert config_toml(load_config("run.toml", {**JUDGE, "judge.url": judge.url})) == config_toml(config)
 
@@ -98,12 +98,13 @@ def test_settings_that_fit_no_source(settings: dict[str, Any], sentence: str) ->
         load_config(None, settings)
 
 
-def test_when_a_step_is_not_worth_taking() -> None:
-    reward = Config().reward
-    some = scores_of([1.0, 1.0, 1.0, Unscored("it timed out")])
-    assert why_skipped(some.scored_B, some.reasons(), reward) is None, "a quarter, the limit, is not above it"
-    more = scores_of([1.0, Unscored("it timed out"), None, Unscored("it timed out")])
-    assert why_skipped(more.scored_B, more.reasons(), reward) == (
-        "75% of the answers could not be scored, more than reward.unscored_limit = 0.25: 2 answers: it timed out; "
-        "1 answer: the reward gave None"
-    )
+def test_what_a_host_has_to_know_of_a_source(place: Path) -> None:
+    there = {**JUDGE, "judge.url": "http://127.0.0.1:1/v1"}
+    rubric = opened({**there, "reward.source": "rubric.toml"})
+    pairs = opened({**there, "reward.source": "judge", "judge.mode": "pairwise"})
+    parts = opened({**there, "reward.parts": {"one": {"source": "judge"}}, "judge.mode": "pairwise"})
+    assert [(source.compares, source.part) for source in (rubric, pairs, parts) if source] == [
+        (False, "criterion"),
+        (True, "component"),
+        (True, "component"),
+    ]

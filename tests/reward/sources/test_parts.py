@@ -14,10 +14,13 @@ from holdfast.reward.outcome import Unscored
 from holdfast.reward.scores import Asked, Discount, Scores, scores_of
 from holdfast.reward.sources.adjusted import AdjustedSource
 from holdfast.reward.sources.parts import OpenPart, PartsSource, opened_parts
+from holdfast.reward.sources.plain import Nature
 
 
 class Given:
     """A source that gives what it was told."""
+
+    nature = Nature()
 
     def __init__(self, *outcomes: object, weights: Mapping[str, float] | None = None) -> None:
         self.name, self.outcomes, self.weights = "given", outcomes, weights

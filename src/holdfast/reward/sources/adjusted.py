@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.reward.scores import Asked, Discount, Scores, ScoreSource
+from holdfast.reward.scores import Asked, Discount, Scores
+from holdfast.reward.sources.plain import PlainSource
 
 WHOLE = ""
 
@@ -49,8 +50,9 @@ class Factors:
 class AdjustedSource:
     """A source whose components can be counted for less."""
 
-    def __init__(self, source: ScoreSource) -> None:
+    def __init__(self, source: PlainSource) -> None:
         self.name, self._source = source.name, source
+        self.compares, self.part = source.nature.compares, source.nature.part
         self._factors = Factors()
         self._known = {WHOLE}
 

@@ -6,37 +6,28 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from typing import Protocol
 
 from holdfast.models.prompt import as_sent
 from holdfast.reward.outcome import OneScore, Unscored
-from holdfast.reward.scores import Asked, Scores, ScoreSource, scores_of
+from holdfast.reward.scores import Asked, Scores, scores_of
+from holdfast.reward.sources.plain import PlainSource
 
 # Scores that are kept; the one that was not wanted for the longest time goes first.
 MOST_KEPT = 1 << 16
-
-
-class PlainSource(ScoreSource, Protocol):
-    """A source by itself."""
-
-    @property
-    def alone(self) -> bool:
-        """Whether an answer's score depends on nothing but itself, its prompt and its columns."""
-        ...
 
 
 class CachedSource:
     """Keeps scores by text, where an answer's score depends on its text alone; what had no score is asked again."""
 
     def __init__(self, source: PlainSource) -> None:
-        self.name, self._source = source.name, source
+        self.name, self.nature, self._source = source.name, source.nature, source
         self._kept: OrderedDict[bytes, OneScore] = OrderedDict()
         self._weights: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def score(self, asked: Asked) -> Scores:
         """From what is kept, and of each other text once by the source."""
-        if not self._source.alone:
+        if not self.nature.alone:
             return self._source.score(asked)
         keys = [_key(asked, row) for row in range(len(asked))]
         with self._lock:

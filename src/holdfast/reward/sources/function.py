@@ -11,6 +11,7 @@ from holdfast.models.prompt import as_sent
 from holdfast.reward.outcome import OneScore, Unscored
 from holdfast.reward.scores import Asked, Scores, scores_of
 from holdfast.reward.sources.call import Call, Question
+from holdfast.reward.sources.plain import Nature
 from holdfast.reward.sources.workers import Allowance, Workers
 
 
@@ -21,11 +22,7 @@ class FunctionSource:
         path, _, name = spec.rpartition(":")
         self.name = f"{Path(path).name}:{name}"
         self._workers = Workers(spec, setting, allowance)
-
-    @property
-    def alone(self) -> bool:
-        """Whether an answer's score depends on nothing but itself; of a whole batch a function may do anything."""
-        return not self._workers.taken.batched
+        self.nature = nature_of(self._workers.taken.batched)
 
     def score(self, asked: Asked) -> Scores:
         """Of all answers in one call, or of each in a call of its own."""
@@ -59,11 +56,7 @@ class CallableSource:
     def __init__(self, function: Callable[..., Any], name: str = "") -> None:
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self._call = Call.of(function, self.name)
-
-    @property
-    def alone(self) -> bool:
-        """Whether an answer's score depends on nothing but itself."""
-        return not self._call.batched
+        self.nature = nature_of(self._call.batched)
 
     def score(self, asked: Asked) -> Scores:
         """Of all answers in one call, or of one after the other."""
@@ -76,6 +69,11 @@ class CallableSource:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def nature_of(batched: bool) -> Nature:
+    """Of a whole batch a function may make anything."""
+    return Nature(alone=not batched)
 
 
 def _no_json(columns: dict[str, Any]) -> str:

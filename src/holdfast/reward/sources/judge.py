@@ -16,6 +16,7 @@ from holdfast.preferences.judge_model import JudgeModel, marked, unreadable
 from holdfast.reward.outcome import OneScore, Unscored
 from holdfast.reward.scores import Asked, Scores, scores_of
 from holdfast.reward.sources.overlap import side_by_side
+from holdfast.reward.sources.plain import Nature
 from holdfast.reward.sources.rubric import Criterion
 
 Sleep = Callable[[float], None]
@@ -48,7 +49,7 @@ _CREDIT = re.compile(r"^\W*(?:criterion\W+)?(\d+)\W{1,6}(yes|no)\b", re.IGNORECA
 class JudgeScore:
     """A score from 0 to 10 for each answer, divided by 10."""
 
-    alone = True
+    nature = Nature()
 
     def __init__(self, config: JudgeConfig, sleep: Sleep = time.sleep) -> None:
         self._model = JudgeModel(config, sleep)
@@ -74,7 +75,7 @@ class JudgeRubric:
     reward = sum of the weights of criteria that are met / sum of all weights above 0
     """
 
-    alone = True
+    nature = Nature(part="criterion")
 
     def __init__(
         self, criteria: Sequence[Criterion], config: JudgeConfig, name: str, sleep: Sleep = time.sleep
@@ -107,7 +108,7 @@ class JudgePairs:
     half of its comparisons could be had.
     """
 
-    alone = False
+    nature = Nature(alone=False, compares=True)
 
     def __init__(self, config: JudgeConfig, sleep: Sleep = time.sleep) -> None:
         self._model = JudgeModel(config, sleep)

@@ -26,6 +26,7 @@ from holdfast.models.policy import context_of
 from holdfast.models.prompt import Prompt, messages_of, plain_text
 from holdfast.reward.outcome import Unscored
 from holdfast.reward.scores import Asked, Scores, scores_of
+from holdfast.reward.sources.plain import Nature
 from holdfast.text import listed
 
 # A tokenizer that knows of no limit says so by a number like 1e30.
@@ -44,7 +45,7 @@ class ModelSource:
     """`model:DIR`, on a device; `max_tokens` are worked on in one pass."""
 
     # In other company an answer's score may differ in its last bits, and a resumed run has to have the same ones.
-    alone = False
+    nature = Nature(alone=False)
 
     def __init__(self, spec: str, device: str, max_tokens: int, setting: str = "reward.source") -> None:
         directory, label = _place(spec.removeprefix(MODEL))

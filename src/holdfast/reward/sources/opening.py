@@ -9,11 +9,12 @@ from holdfast.config.schema import JudgeConfig, PolicyConfig, RewardConfig
 from holdfast.errors import HoldfastError
 from holdfast.reward.scores import AdjustableSource
 from holdfast.reward.sources.adjusted import AdjustedSource
-from holdfast.reward.sources.cache import CachedSource, PlainSource
+from holdfast.reward.sources.cache import CachedSource
 from holdfast.reward.sources.function import FunctionSource
 from holdfast.reward.sources.judge import JudgePairs, JudgeRubric, JudgeScore
 from holdfast.reward.sources.model import ModelSource
 from holdfast.reward.sources.parts import opened_parts
+from holdfast.reward.sources.plain import PlainSource
 from holdfast.reward.sources.rubric import read_rubric
 from holdfast.reward.sources.service import ServiceSource
 from holdfast.reward.sources.workers import Allowance

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from holdfast.config.reward_source import Normalise, RewardPart
-from holdfast.reward.scores import Asked, Discount, Scores, ScoreSource
+from holdfast.reward.scores import Asked, Discount, Scores
 from holdfast.reward.sources.adjusted import WHOLE, Factors
+from holdfast.reward.sources.plain import PlainSource
 
 # Scores that differ by less than this share of their size are the same.
 SAME = 1e-6
@@ -34,7 +35,7 @@ class OpenPart:
     """A part with its source; parts that are the same source share one, which is asked once."""
 
     part: RewardPart
-    source: ScoreSource
+    source: PlainSource
     factors: Factors = field(default_factory=Factors)
     criteria: set[str] = field(default_factory=set)
 
@@ -42,11 +43,16 @@ class OpenPart:
 class PartsSource:
     """Several sources in one reward; a component is `part`, or `part/component` where the part has several."""
 
-    name = "the parts"
+    name, part = "the parts", "component"
 
     def __init__(self, parts: Sequence[OpenPart]) -> None:
         self._parts = {open_part.part.name: open_part for open_part in parts}
         self._factors = Factors()
+
+    @property
+    def compares(self) -> bool:
+        """Whether any of them can only compare answers."""
+        return any(source.nature.compares for source in self._sources())
 
     def score(self, asked: Asked) -> Scores:
         """Every source is asked about every answer, so that components are there for those that fail a gate as well."""
@@ -96,7 +102,7 @@ class PartsSource:
         for source in self._sources():
             source.close()
 
-    def _sources(self) -> list[ScoreSource]:
+    def _sources(self) -> list[PlainSource]:
         return list({id(open_part.source): open_part.source for open_part in self._parts.values()}.values())
 
     def _scores(self, asked: Asked) -> dict[str, Scores]:
@@ -149,9 +155,9 @@ def standardised(scores_B: Tensor, in_B: Tensor) -> Tensor:
     return out_B
 
 
-def opened_parts(parts: Sequence[RewardPart], open_one: Callable[[str, str], ScoreSource]) -> PartsSource:
+def opened_parts(parts: Sequence[RewardPart], open_one: Callable[[str, str], PlainSource]) -> PartsSource:
     """The parts with their sources; `open_one` opens a source by its words and the setting that has them."""
-    sources: dict[str, ScoreSource] = {}
+    sources: dict[str, PlainSource] = {}
     try:
         for part in parts:
             if part.source not in sources:

@@ -21,6 +21,7 @@ from holdfast.remote.reward_service import LONGEST_REPLY, TOKEN
 from holdfast.reward.outcome import OneScore, Unscored, read_outcome
 from holdfast.reward.scores import Asked, Columns, Scores, scores_of
 from holdfast.reward.sources.overlap import side_by_side
+from holdfast.reward.sources.plain import Nature
 from holdfast.reward.sources.workers import Allowance
 from holdfast.text import listed
 
@@ -77,7 +78,7 @@ SHAPES = (OURS, Shape("/get_reward", _openrlhf, _read_openrlhf), Shape("/slime",
 class ServiceSource:
     """One request for each answer, as OpenRLHF and slime send them: what fails with one fails with one."""
 
-    alone = True
+    nature = Nature()
 
     def __init__(
         self,
