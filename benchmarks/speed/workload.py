@@ -56,7 +56,7 @@ class Kind:
 
 
 SIZES = {
-    "default": Size(TinyShape(), 0, SFTConfig()),
+    "default": Size(TinyShape(), 0, SFTConfig(lr=4e-3)),
     "1m": Size(TinyShape(128, 4, 4, 384, 160), 1024, SFTConfig(epochs=2, lr=2e-3)),
     # 15 million parameters twice: two wide layers, where the vocabulary weighs more, and five narrower ones.
     "15m": Size(TinyShape(512, 2, 8, 1376, 160), 8192, SFTConfig(epochs=1, lr=5e-4)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLController
+from holdfast.control.kl import AdaptiveKL, BudgetKL, FixedKL, KLBudget, KLController, unit_of
 from holdfast.errors import HoldfastError
 
 BATCH = 64
@@ -261,6 +261,86 @@ def test_the_loop_comes_back_to_its_target_after_a_shift(target: float, shift: f
     policy.strength *= shift
     kls = _run(policy, controller, steps=80)
     assert _mean(kls[40:]) == pytest.approx(target, rel=0.2)
+
+
+@dataclass
+class SizedPolicy:
+    """Steps of a set KL, most of it towards where beta lets the policy rest: in sqrt(KL), where such steps add up.
+
+    `right` is the beta at which it rests on the target. The size of a step is missed by a third, now this way and now
+    that, and schedules leave a fifth of it at the end.
+    """
+
+    target: float
+    right: float
+    generator: random.Random
+    noise: float = 0.12
+    missed: float = 0.3
+    place: float = 0.0
+
+    def step(self, controller: AdaptiveKL, left: float, towards: float = 0.6) -> float:
+        kl = self.place**2
+        rest = math.sqrt(self.target) * self.right / controller.beta
+        controller.update(kl * (1 + self.noise * self.generator.gauss(0, 1)), BATCH, 0)
+        aim = self.target / 16 * (left * controller.pace) ** 2 * math.exp(self.missed * self.generator.gauss(0, 1))
+        self.place = max(0.0, self.place + towards * math.sqrt(aim) * math.tanh(3 * (1 - self.place / rest)))
+        return kl
+
+
+def sized_run(target: float, right: float, seed: int, steps: int = 48) -> list[float]:
+    """The KL of a run by default settings as a share of its target."""
+    policy, controller = SizedPolicy(target, right, random.Random(seed)), AdaptiveKL(0.05, target)
+    return [policy.step(controller, 1.0 - 0.8 * step / (steps - 1)) / target for step in range(steps)]
+
+
+def test_sized_steps_come_to_their_target_without_overshooting_by_more_than_a_third() -> None:
+    """Of 180 policies, whose right beta is from a third of the first one to four times it."""
+    runs = [sized_run(4.0, right, seed) for right in (0.015, 0.03, 0.05, 0.08, 0.12, 0.2) for seed in range(30)]
+    assert sum(max(kls) > 4 / 3 for kls in runs) <= 3
+    assert max(max(kls) for kls in runs) < 1.4
+    assert 0.75 < _mean([_mean(kls[32:]) for kls in runs]) < 1.0, "they do get there"
+
+
+def test_no_policy_is_dragged_back_faster_than_it_may_move_forward() -> None:
+    """In sqrt(KL), from a beta that was eight times too low; and what it falls by is held within bounds."""
+    for seed in range(10):
+        policy, controller = SizedPolicy(4.0, 0.4, random.Random(seed), missed=0.0), AdaptiveKL(0.05, 4.0)
+        kls = [policy.step(controller, 1.0) for _ in range(60)]
+        moves = [math.sqrt(later) - math.sqrt(earlier) for earlier, later in itertools.pairwise(kls)]
+        assert -min(moves) <= 1.02 * max(moves)
+        assert max(earlier - later for earlier, later in itertools.pairwise(kls)) < 0.4 * 4.0
+        assert min(kls[20:]) > 0.25 * 4.0
+
+
+def test_the_pace_by_hand() -> None:
+    controller = AdaptiveKL(beta=0.1, target=5.0)
+    assert controller.pace == 1.0
+    controller.update(2.0, 64, 0)
+    assert controller.pace == 1.0, "one measurement has no slope"
+    # Level 0.5 * 4 + 0.5 * 2 = 3, slope 0.3 * 1 = 0.3: (6 - 3) / (8 * 0.3) = 1.25 is more than the whole rate.
+    controller.update(4.0, 64, 0)
+    assert controller.pace == 1.0
+    # Level 0.5 * 6 + 0.5 * 3.3 = 4.65, slope 0.3 + 0.3 * (1.65 - 0.3) = 0.705: 1.35 / 5.64.
+    controller.update(6.0, 64, 0)
+    assert controller.pace == pytest.approx(1.35 / 5.64)
+    for _ in range(3):
+        controller.update(20.0, 64, 0)
+    assert controller.pace == pytest.approx(0.1), "never less"
+    assert FixedKL(0.1).pace == 1.0
+    # From 4 to 0: level 0.5 * 0 + 0.5 * 4 = 2, slope 0.3 * -2 = -0.6: 5 / 4 / (8 * 0.6).
+    falling = AdaptiveKL(beta=0.1, target=5.0)
+    for kl in (4.0, 0.0):
+        falling.update(kl, 64, 0)
+    assert falling.pace == pytest.approx(1.25 / 4.8)
+
+
+def test_a_budget_by_hand_and_what_its_unit_is() -> None:
+    budget = KLBudget(2.0, 1.0, 12.0)
+    assert [budget.at(labels) for labels in (0, 2000, 50_000)] == [2.0, 4.0, 12.0]
+    assert budget.scaled(1.5) == KLBudget(3.0, 1.5, 18.0)
+    # Four times as many tokens of the same kind: 44 nats, sqrt(44 / 11) = 2.
+    assert [unit_of(nats) for nats in (11.0, 44.0, 2.75)] == pytest.approx([1.0, 2.0, 0.5])
+    assert unit_of(0.0) == unit_of(-1e-6) == 0.25
 
 
 def test_in_short_runs_the_additions_cut_the_overshoot_and_the_error_of_the_bare_rule() -> None:

@@ -136,7 +136,8 @@ def test_the_end_of_the_table_is_the_policy_that_was_kept(stopped: Path, capsys:
 
 def said(*settings: str, labeller: Any = "someone") -> str:
     config = load_config(None, list(settings))
-    ingredients: Any = SimpleNamespace(config=config, task=SimpleNamespace(labeller=labeller))
+    task = SimpleNamespace(labeller=labeller, demonstrations=())
+    ingredients: Any = SimpleNamespace(config=config, task=task, chosen=ChosenRates())
     return " ".join(notes(ingredients, False))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from holdfast.algorithms.credit import assign_credit
 from holdfast.config.schema import KLConfig, PPOConfig
+from holdfast.control.step_size import StepAim
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
 from holdfast.rollout.sampler import Rollout, Sampling, sample
@@ -247,6 +249,47 @@ def test_a_step_that_fails_in_a_later_minibatch_leaves_no_trace() -> None:
     assert all(torch.equal(p, before[name]) for name, p in policy.named_parameters())
     for i, state in ppo.optimiser.state_dict()["state"].items():
         assert all(torch.equal(value, moments[i][key]) for key, value in state.items())
+
+
+def test_a_step_that_misses_its_aim_is_taken_again_from_where_it_was() -> None:
+    """The step that is kept is the one that its rate makes by itself, with the same minibatches."""
+    policy, ppo = _setup()
+    experience = _experience(policy, ppo)
+    batches, before, rng = ppo.batches(experience.rollout), _weights(policy), _rng()
+    learned, kl = ppo.learn(experience, batches, 0.1, 1e-5, rng, StepAim(aim=0.02, low=0.01, high=0.04))
+    assert 0.01 <= kl <= 0.04
+    assert learned["control/tries"] > 1
+    assert learned["control/kl_aim"] == 0.02
+    after = _weights(policy)
+    again, other = _setup()
+    assert all(torch.equal(p, before[name]) for name, p in again.named_parameters())
+    alone, moved = other.learn(experience, other.batches(experience.rollout), 0.1, learned["control/lr"], _rng())
+    assert moved == kl
+    assert all(torch.equal(p, after[name]) for name, p in again.named_parameters())
+    assert {name: learned[name] for name in alone} == alone
+
+
+def test_a_step_that_cannot_be_made_short_enough_is_dropped() -> None:
+    policy, ppo = _setup()
+    experience = _experience(policy, ppo)
+    before = _weights(policy)
+    policy.lm.lm_head.weight.register_hook(lambda grad: grad * float("nan"))
+    with pytest.raises(NonFiniteStep, match="no learning rate of 10"):
+        ppo.learn(experience, ppo.batches(experience.rollout), 0.1, 1e-2, _rng(), StepAim(0.02, 0.01, 0.04))
+    assert all(torch.equal(p, before[name]) for name, p in policy.named_parameters())
+    assert not ppo.optimiser.state
+
+
+def test_a_probe_measures_a_step_and_leaves_no_trace() -> None:
+    policy, ppo = _setup()
+    experience = _experience(policy, ppo)
+    batches, before, rng = ppo.batches(experience.rollout), _weights(policy), _rng()
+    kl = ppo.probe(experience, batches, 0.1, 1e-2, rng)
+    assert all(torch.equal(p, before[name]) for name, p in policy.named_parameters())
+    assert not ppo.optimiser.state
+    assert torch.equal(rng.get_state(), _rng().get_state())
+    assert ppo.learn(experience, batches, 0.1, 1e-2, rng)[1] == kl > 0.0
+    assert ppo.probe(experience, batches, 0.1, math.inf, rng) == math.inf, "to where nothing is a number"
 
 
 def test_an_infinite_loss_stops_too() -> None:

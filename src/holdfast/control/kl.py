@@ -24,9 +24,9 @@ ERROR_BOUND = 0.2
 # A KL that is heading past this multiple of the target is corrected with the wider bound.
 OVERRUN = 1.5
 OVERRUN_BOUND = 1.0
-# A rising KL is to take as many steps as that line is read ahead to get to this multiple of the target, and where beta
-# alone does not see to it, steps get shorter, down to this share of the rate.
-MOST_OVER = 1.2
+# Within the steps that this line is read ahead a KL is not to get above this multiple of the target, and not to fall by
+# more than this share of it; where beta alone does not see to it, steps get shorter, down to this share of the rate.
+MOST_OVER, MOST_FALL = 1.2, 0.25
 LEAST_PACE = 0.1
 # Smoothing of the measured KL and of its slope, and how many steps ahead the line through them is read.
 LEVEL_WEIGHT = 0.5
@@ -133,11 +133,9 @@ class AdaptiveKL:
     `horizon` is in responses, and it sets the speed: about 5 times the batch suits runs of 100 steps, 4 times
     shorter ones. The 10,000 of the paper's code does next to nothing in so short a run. No rule undoes at
     once a start that is far too low. Where steps are sized by the KL that they move, `pace` shortens them
-    while the KL rises faster than it may, so that beta has the time:
+    while the KL rises or falls faster than it may, so that beta has the time:
 
-        pace = clip((1.2 target - level) / (8 slope), 0.1, 1)      for slope > 0, else 1
-
-    A KL that falls or stands still is left its whole rate: what is held back is the approach.
+        pace = clip(room / (8 |slope|), 0.1, 1)      room = 1.2 target - level where it rises, target / 4 where it falls
     """
 
     def __init__(self, beta: float, target: float, horizon: float = HORIZON) -> None:
@@ -162,9 +160,10 @@ class AdaptiveKL:
 
     @property
     def pace(self) -> float:
-        if self._level is None or self._slope <= 0:
+        if self._level is None or self._slope == 0:
             return 1.0
-        return min(1.0, max(LEAST_PACE, (MOST_OVER * self.target - self._level) / (LEAD_STEPS * self._slope)))
+        room = MOST_OVER * self.target - self._level if self._slope > 0 else MOST_FALL * self.target
+        return min(1.0, max(LEAST_PACE, room / (LEAD_STEPS * abs(self._slope))))
 
     def update(self, kl: float, batch: int, labels: int) -> None:
         """Move beta by one step of the rule; labels do not matter here."""

@@ -17,7 +17,7 @@ from holdfast.control.schedule import LearningRate
 
 # Steps of full size that the KL budget is worth. Steps all in one direction add up in the square root of the KL, so
 # that they would take a policy there in the square root of this number.
-STEPS = 24
+STEPS = 16
 # The first steps are taken back and taken again until they are within this factor of the aim, whichever way they miss.
 FIRST_STEPS, FIRST_FACTOR = 6, 2.0
 # A later one only where it is longer than this multiple of the aim.
@@ -66,11 +66,12 @@ class StepAim:
 class StepSize:
     """Sizes the steps of a learning rate that the program has chosen.
 
-        aim   = budget / 24 * share^2
+        aim   = budget / 16 * share^2
         rate <- rate * clip((aim / KL)^(1/4), 1 / 1.5, 1.5)
 
     `share` is what schedules, slowing down and the KL controller's pace leave of the rate; the KL of a step goes with
     the square of it. The first six steps are within a factor of two of their aim, and none is above four times it.
+    From then on the rate changes by at most 1.5 from step to step.
     """
 
     def __init__(self, schedule: LearningRate) -> None:
@@ -89,7 +90,10 @@ class StepSize:
         """Take in a step that stands: its rate, before any share of it is left out, and what it moved."""
         bound = MAKE_UP_BOUND
         factor = min(max((aim / kl) ** (MAKE_UP / 2), 1 / bound), bound) if kl > 0 else 1.0
-        self._schedule.base = min(rate * factor, self._most)
+        wanted, before = min(rate * factor, self._most), self._schedule.base
+        # Later on a step that was taken back may have been measured wrongly, and the rate is no more than moved by it.
+        later = self._steps >= FIRST_STEPS
+        self._schedule.base = min(max(wanted, before / bound), before * bound) if later else wanted
         self._steps += 1
 
     def state(self) -> dict[str, Any]:

@@ -89,7 +89,7 @@ _METRICS = (
            "nats per answer", "neither"),
     Metric("control/lr", "learning rate of the policy's optimiser during the step", "learning rate", "neither"),
     Metric("control/kl_aim",
-           "what objective/kl_step is to be: the KL budget / 24, times the square of what schedules and the controller "
+           "what objective/kl_step is to be: the KL budget / 16, times the square of what schedules and the controller "
            "leave of the learning rate; where ppo.lr is chosen", "nats per answer", "neither"),
     Metric("control/tries", "updates tried for the step, each but the last taken back for the KL that it moved",
            "updates", "down"),
