@@ -20,6 +20,7 @@ from holdfast.cli.terminal import StopRequest, Watch
 from holdfast.config import load_config
 from holdfast.config.schema import AuditConfig
 from holdfast.run.notes import notes, rounds_audited
+from holdfast.run.rates import ChosenRates
 
 
 def watched(terminal: bool, width: int = 80) -> tuple[Watch, io.StringIO]:
