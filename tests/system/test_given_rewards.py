@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from processes import Point, SlowSteps, command, resume, run_until
@@ -14,6 +15,8 @@ import given_rewards
 import nostalgic
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.cli.main import main
+from judge_stand_in import answering, parts_of
 from small_run import differences, events_of, result_of, rows_of
 
 PARTS = (
@@ -23,21 +26,86 @@ PARTS = (
 GATED = (
     f'{{polite = {{source = "{given_rewards.POLITE}", gate = true}}, words = {{source = "{given_rewards.COUNTS}"}}}}'
 )
-# Each kind of source that a run may be given, by the settings that name it.
+# Who is asked over HTTP is asked for less.
+LIGHT = {"ppo__batch": "4", "audit__pairs": "4", "audit__more_pairs": "4", "reward__standardise_samples": "8"}
+JUDGE = {"judge__url": "URL/v1", "judge__model": "m", **LIGHT}
+IN_PAIRS = {"ppo__samples_per_prompt": "2", "ppo__batch": "4", "ppo__advantage": "rloo"}
+RUBRIC = """
+[[criteria]]
+name = "long"
+text = "It is long."
+weight = 2.0
+
+[[criteria]]
+name = "polite"
+text = "It is polite."
+"""
+# Each kind of source that a run may be given, by the settings that name it; URL is where a service answers, DIR where
+# files are.
 SOURCES: dict[str, dict[str, str]] = {
     "function": {"reward__source": given_rewards.COUNTS},
     "asynchronous function": {"reward__source": given_rewards.FINISHED},
+    "judge, a score": {"reward__source": "judge", **JUDGE},
+    "judge, a rubric": {"reward__source": "DIR/rubric.toml", **JUDGE},
+    "judge, in pairs": {"reward__source": "judge", "judge__mode": "pairwise", **JUDGE, **IN_PAIRS},
+    "service of ours": {"reward__source": "URL/score", **LIGHT},
+    "OpenRLHF's service": {"reward__source": "URL/get_reward", **LIGHT},
+    "slime's service": {"reward__source": "URL/slime", **LIGHT},
     "sum of several": {"reward__parts": PARTS},
     "behind a gate": {"reward__parts": GATED},
+    "groups": {"reward__source": given_rewards.COUNTS, **IN_PAIRS, "ppo__advantage": "grpo"},
 }
-each_source = pytest.mark.parametrize("settings", SOURCES.values(), ids=SOURCES.keys())
+each_source = pytest.mark.parametrize("named", SOURCES.values(), ids=SOURCES.keys())
+
+
+def worth(answer: str) -> float:
+    """What the judge and the services make of an answer."""
+    return float(len(set(answer.split())))
+
+
+def reply(path: str, body: Any) -> Any:
+    """Every service of these tests, by its path."""
+    match path:
+        case "/score":
+            return {"version": 1, "answers": [{"score": worth(text)} for text in body["responses"]]}
+        case "/get_reward":
+            starts = zip(body["query"], body["prompts"], strict=True)
+            return {"rewards": [worth(query.removeprefix(prompt)) for query, prompt in starts]}
+        case "/slime":
+            return worth(body["response"])
+    return {"choices": [{"message": {"content": says(body["messages"][0]["content"])}}]}
+
+
+def says(question: str) -> str:
+    parts = parts_of(question)
+    if "answer" not in parts:
+        a, b = (worth(parts[f"answer {side}"]) for side in "AB")
+        return f"Verdict: {'tie' if a == b else 'A' if a > b else 'B'}"
+    value = worth(parts["answer"])
+    if "1: yes" in question:
+        return f"1: {'yes' if value > 8 else 'no'}\n2: {'yes' if 'please' in parts['answer'] else 'no'}"
+    return f"Score: {min(10.0, value)}"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with answering(reply) as there:
+        yield there.url
+
+
+def placed(named: dict[str, str], url: str, directory: Path) -> dict[str, str]:
+    """Settings with the place of the services and of the files."""
+    (directory / "rubric.toml").write_text(RUBRIC)
+    return {name: value.replace("URL", url).replace("DIR", str(directory)) for name, value in named.items()}
+
 
 ALWAYS_BAD = {"run__rounds": "3", "world__labeller": nostalgic.SPEC, "audit__pairs": "12", "audit__more_pairs": "12"}
 # In these runs the labeller likes round 1 and no later policy, so they are taken back.
 
 
 @each_source
-def test_a_guarded_run_ends_the_same_when_it_was_killed(settings: dict[str, str], tmp_path: Path) -> None:
+def test_a_guarded_run_ends_the_same_when_it_was_killed(named: dict[str, str], url: str, tmp_path: Path) -> None:
+    settings = placed(named, url, tmp_path)
     whole = small_run.run(tmp_path / "whole", **settings)
     run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._accumulate", call=15), SlowSteps(), **settings)
     resume(run)
@@ -158,3 +226,45 @@ def test_what_a_given_reward_does_not_read_is_refused(name: str, tmp_path: Path)
     assert ended.code == 2
     assert name in ended.printed
     assert not (tmp_path / small_run.NAME).exists()
+
+
+def test_ppo_takes_a_source(tmp_path: Path, unbroken: Path) -> None:
+    words = ["ppo", "--runs", str(tmp_path), "--name", small_run.NAME, "--policy", str(unbroken / "reference")]
+    settings = small_run.settings(reward__source=given_rewards.COUNTS, sft__epochs="0", run__rounds="1")
+    own = [w for w in settings if not w.startswith("reward.source")]
+    pairs = [pair for pair in zip(settings[::2], settings[1::2], strict=True) if pair[1] in own]
+    assert main([*words, "--reward", given_rewards.COUNTS, *(w for pair in pairs for w in pair)]) == 0
+    assert "reward/component/words" in rows_of(tmp_path / small_run.NAME / "metrics.jsonl")[0]
+
+
+def test_best_of_n_takes_a_source(unbroken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bestofn", "--policy", str(unbroken / "reference"), "--n", "6", "--limit", "3", "--json"]
+    assert main([*words, "--reward", given_rewards.COUNTS]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 3
+    for row in rows:
+        (parts,) = given_rewards.counts([row["response"]])
+        assert row["score"] == pytest.approx(sum(parts.values()), abs=1e-5)
+        assert row["score"] >= row["mean_score"]
+    assert main([*words, "--reward", given_rewards.NEVER]) == 2
+    assert "could be scored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["ppo", "--policy", "model"], "There is no reward: give --reward"),
+        (["bestofn", "--policy", "model"], "There is no reward: give --reward"),
+        (["ppo", "--reward", "gone.py:score", "--policy", "model"], "gone.py"),
+        (["reward", "new", "--policy", "model", "--set", "reward.source=judge.py:x"], "trains an ensemble"),
+        (["pipeline", "--stages", "sft,reward,ppo", "--set", "reward.source=judge.py:x"], "about an ensemble"),
+    ],
+)
+def test_verbs_say_what_is_wrong(
+    words: list[str], sentence: str, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    given = [str(unbroken / "reference") if word == "model" else word for word in words]
+    assert main(given) == 2
+    assert sentence in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`holdfast bestofn`: the best of n answers by the reward ensemble, printed, written, or distilled into the policy."""
+"""`holdfast bestofn`: the best of n answers by a reward, printed, written, or distilled into the policy."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.options import add_config_options, add_verb, config_of
+from holdfast.cli.options import add_config_options, add_reward_option, add_verb, config_of, reward_of
 from holdfast.text import counted
 
 if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.models.prompt import Prompt
-    from holdfast.train.best_of_n import Best, BestOfN
+    from holdfast.train.best_of_n import AnswerScores, Best, BestOfN
 
 DETAILS = """\
-Answers the prompts of --prompts, or the world's held-out ones. `reward.aggregation` says how the members' opinions
-become one score; worst and uncertainty resist being fooled when n is large. With --distil the policy is fine-tuned
-on the best answers to the world's training prompts (or to --prompts) and written to a directory.
+Answers the prompts of --prompts, or the world's held-out ones. Of an ensemble `reward.aggregation` says how the
+members' opinions become one score; worst and uncertainty resist being fooled when n is large. With --distil the
+policy is fine-tuned on the best answers to the world's training prompts (or to --prompts) and written to a directory.
 
 examples:
   holdfast bestofn --policy runs/concierge-0 --reward runs/concierge-0 --n 16
   holdfast bestofn --policy ./my-sft --reward my-rm --prompts p.jsonl --out answers.jsonl
+  holdfast bestofn --policy ./my-sft --reward my_reward.py:score --prompts p.jsonl
   holdfast bestofn --policy ./my-sft --reward my-rm --distil my-better-sft --set bestofn.lr=1e-5"""
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "bestofn", "sample n answers, score them with the ensemble, keep the best", work, DETAILS)
-    parser.add_argument(
-        "--reward", type=Path, required=True, metavar="DIR", help="a directory from `holdfast reward`, or a run's"
-    )
+    parser = add_verb(verbs, "bestofn", "sample n answers, score them, keep the best", work, DETAILS)
+    add_reward_option(parser)
     parser.add_argument("--n", type=int, metavar="N", help="answers to each prompt (bestofn.n)")
     parser.add_argument("--aggregation", metavar="NAME", help="mean, median, worst, uncertainty or agreement")
     parser.add_argument("--limit", type=int, metavar="N", help="answer the first N prompts only")
@@ -61,38 +61,49 @@ def work(args: argparse.Namespace) -> int:
 
 def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt], Sequence[Prompt]]:
     """Everything loaded and checked: who chooses, the settings, prompts to answer and prompts to distil on."""
-    from holdfast.data.formats import read_prompts
+    from holdfast.data.formats import read_prompt_rows
     from holdfast.errors import HoldfastError
     from holdfast.models.lora import adapted, lora_of
     from holdfast.models.policy import Policy
     from holdfast.reward.ensemble import members_in
     from holdfast.reward.standalone import load_ensemble
     from holdfast.run.answers import sampling_of
+    from holdfast.run.given import given_reward
     from holdfast.run.inputs import gather
     from holdfast.train.best_of_n import BestOfN
     from holdfast.worlds.registry import load_task, load_world
 
-    rewards = args.reward / "rewards" if (args.reward / "rewards").is_dir() else args.reward
-    settings = [f"reward.members={members_in(rewards)}", "sft.epochs=0"]
+    named, source = reward_of(args)
+    rewards = named / "rewards" if named is not None and (named / "rewards").is_dir() else named
+    settings = ["sft.epochs=0", *(source if rewards is None else [f"reward.members={members_in(rewards)}"])]
     settings += [] if args.n is None else [f"bestofn.n={args.n}"]
     settings += [] if args.aggregation is None else [f"reward.aggregation={args.aggregation}"]
     config = config_of(args, *settings)
     if not config.policy.path:
-        raise HoldfastError("Give the policy that the ensemble was trained for with --policy DIR.")
+        which = "to sample from" if rewards is None else "that the ensemble was trained for"
+        raise HoldfastError(f"Give the policy {which} with --policy DIR.")
     if args.limit is not None and args.limit < 1:
         raise HoldfastError(f"--limit is {args.limit}; answer at least 1 prompt.")
-    ingredients = gather(config, load_task(config, load_world(config)), ensemble_given=True)
+    task, own = load_task(config, load_world(config)), None
+    if args.prompts:
+        rows = read_prompt_rows(args.prompts)
+        own = [prompt for prompt, _ in rows]
+        task = replace(task, heldout_prompts=own, columns={**dict(reversed(rows)), **task.columns})
+    ingredients = gather(config, task, ensemble_given=True)
     config = ingredients.config
-    ensemble = load_ensemble(rewards, ingredients.lm, ingredients.codec, config)
+    scoring: AnswerScores
+    if rewards is None:
+        scoring = given_reward(ingredients, config.bestofn.n)
+    else:
+        scoring = load_ensemble(rewards, ingredients.lm, ingredients.codec, config)
     lora = lora_of(config.policy)
     # Adapters only for a policy that is going to learn.
     lm = adapted(ingredients.lm, lora, seed=config.run.seed) if args.distil and lora.rank else ingredients.lm
     policy = Policy(lm, fast=config.policy.fast, checkpointing=config.policy.gradient_checkpointing)
     chooser = BestOfN(
-        policy, ensemble, ingredients.codec, sampling_of(config),
+        policy, scoring, ingredients.codec, sampling_of(config),
         config.reward.aggregation,
     )  # fmt: skip
-    own = read_prompts(args.prompts) if args.prompts else None
     shown = list(own if own is not None else ingredients.task.heldout_prompts)[: args.limit]
     return chooser, config, shown, list(own if own is not None else ingredients.task.prompts)
 

@@ -72,6 +72,35 @@ def add_config_options(parser: argparse.ArgumentParser, *shorthands: str) -> Non
         group.add_argument(f"--{name}", metavar=metavar, help=text)
 
 
+def add_reward_option(parser: argparse.ArgumentParser) -> None:
+    """--reward: an ensemble of `holdfast reward`, or whatever reward.source may be."""
+    parser.add_argument(
+        "--reward", metavar="REWARD",
+        help="a directory from `holdfast reward`; or what reward.source may be: my_reward.py:score, model:DIR, judge, "
+        "a rubric's file, an address",
+    )  # fmt: skip
+
+
+def reward_of(args: argparse.Namespace) -> tuple[Path | None, tuple[str, ...]]:
+    """The directory of an ensemble that --reward names, or else the settings for a reward that is given."""
+    from holdfast.config.reward_source import kind_of
+    from holdfast.errors import HoldfastError
+
+    named: str | None = args.reward
+    if named is None:
+        if not config_of(args).reward.given:
+            raise HoldfastError(
+                "There is no reward: give --reward DIR, a directory of `holdfast reward`, or --reward with what "
+                "reward.source may be, such as my_reward.py:score."
+            )
+        return None, ()
+    try:
+        is_source = not Path(named).is_dir() and bool(kind_of(named, "--reward"))
+    except HoldfastError:
+        is_source = False  # whoever opens the directory says what is wrong with it
+    return (None, (f"reward.source={json.dumps(named)}",)) if is_source else (Path(named), ())
+
+
 def config_of(args: argparse.Namespace, *more: str) -> Config:
     """The config that the options describe; `more` are overrides of the verb's own, which come first."""
     overrides = list(more)

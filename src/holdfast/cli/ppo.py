@@ -1,19 +1,20 @@
-"""`holdfast ppo`: optimise a policy against a given reward ensemble that stands still."""
+"""`holdfast ppo`: optimise a policy against a reward that stands still: an ensemble, or one of yours."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from holdfast.cli.options import add_config_options, add_run_options, add_verb, config_of
+from holdfast.cli.options import add_config_options, add_reward_option, add_run_options, add_verb, config_of, reward_of
 
 DETAILS = """\
-The ensemble is not refreshed and nothing is labelled, so nothing corrects it where the policy goes beyond
-what it was trained on: keep the KL budget small, or use `holdfast run`.
+An ensemble is not refreshed and nothing is labelled, so nothing corrects it where the policy goes beyond
+what it was trained on: keep the KL budget small, or use `holdfast run`. A reward of yours is guarded as in
+`holdfast run`: people compare answers in audits.
 
-example:
-  holdfast ppo --policy ./my-sft --reward my-rm"""
+examples:
+  holdfast ppo --policy ./my-sft --reward my-rm
+  holdfast ppo --policy ./my-sft --reward my_reward.py:score --prompts p.jsonl"""
 
 # No labels come in, so there is nothing to collect for or to refresh from.
 STANDS_STILL = (
@@ -26,8 +27,8 @@ STANDS_STILL = (
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "ppo", "optimise a policy against a reward ensemble that stands still", work, DETAILS)
-    parser.add_argument("--reward", type=Path, required=True, metavar="DIR", help="a directory from `holdfast reward`")
+    parser = add_verb(verbs, "ppo", "optimise a policy against a reward that stands still", work, DETAILS)
+    add_reward_option(parser)
     add_run_options(parser)
     add_config_options(parser, "world", "seed", "rounds", "policy", "prompts")
 
@@ -37,8 +38,13 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.errors import HoldfastError
     from holdfast.reward.ensemble import members_in
 
-    members = members_in(args.reward)
-    config = config_of(args, *STANDS_STILL, f"reward.members={members}")
-    if not config.policy.path:
-        raise HoldfastError("Give the policy that the ensemble was trained for with --policy DIR.")
-    return new_run(config, args.runs, args.name, as_json=args.json, ensemble_from=args.reward)
+    ensemble, source = reward_of(args)
+    if ensemble is None:
+        config = config_of(args, "sft.epochs=0", *source)
+        if not config.policy.path:
+            raise HoldfastError("Give the policy to start from with --policy DIR (`holdfast sft` makes one).")
+    else:
+        config = config_of(args, *STANDS_STILL, f"reward.members={members_in(ensemble)}")
+        if not config.policy.path:
+            raise HoldfastError("Give the policy that the ensemble was trained for with --policy DIR.")
+    return new_run(config, args.runs, args.name, as_json=args.json, ensemble_from=ensemble)

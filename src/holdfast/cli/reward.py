@@ -34,6 +34,10 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.worlds.registry import load_task, load_world
 
     config = config_of(args, "sft.epochs=0")
+    if config.reward.given:
+        raise HoldfastError(
+            "`holdfast reward` trains an ensemble, whose place reward.source and reward.parts take: leave them out."
+        )
     if args.out.exists():
         raise HoldfastError(f"{args.out} exists already; choose a directory that does not.")
     if not config.policy.path:

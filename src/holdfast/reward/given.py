@@ -106,6 +106,12 @@ class GivenReward:
         """scores_KB of the one opinion: what the source itself says."""
         return self._ask(rollout, 1).total_B[None]
 
+    def scores(self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> Tensor:
+        """The same of answers as tokens, in groups."""
+        ends = [bool(response) and response[-1] == self.eos_id for response in responses]
+        answers = [self.decode(response) for response in responses]
+        return self.source.score(self._asked(prompts, answers, ends, self.group)).total_B[None]
+
     def reward(self, rollout: Rollout, rng: torch.Generator) -> Scored:
         """The standardised score, less the penalty for not ending."""
         scores = self._ask(rollout, self.group)

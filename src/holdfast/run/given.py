@@ -12,15 +12,18 @@ from holdfast.run.inputs import Ingredients
 REWARD = "the reward"
 
 
-def given_reward(ingredients: Ingredients) -> GivenReward:
-    """The reward in its starting state. Prompts that are the same to the policy are one row, the first."""
+def given_reward(ingredients: Ingredients, group: int = 0) -> GivenReward:
+    """The reward in its starting state. Prompts that are the same to the policy are one row, the first.
+
+    So many neighbours answer one prompt, or as many as the settings say.
+    """
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     assert ingredients.source is not None, "process 0 has opened it"
     rows: dict[tuple[int, ...], PromptRow] = {}
     for prompt in (*task.prompts, *task.heldout_prompts):
         rows.setdefault(tuple(codec.encode_prompt(prompt)), PromptRow(prompt, task.columns.get(prompt, {})))
     return GivenReward(
-        ingredients.source, config.reward, rows, codec.decode, codec.eos_id, config.ppo.samples_per_prompt
+        ingredients.source, config.reward, rows, codec.decode, codec.eos_id, group or config.ppo.samples_per_prompt
     )
 
 

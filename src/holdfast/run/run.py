@@ -402,6 +402,8 @@ def facts_of(
         facts["stage"] = stage.name
     if labeller is not None:
         facts["labeller"] = labeller.name
+    if ensemble is not None and config.reward.given:
+        raise HoldfastError("An ensemble and reward.source are both given; leave one of them out.")
     if ensemble is not None:
         # Loaded once before anything is written, and kept in mind for a run that is cut short before it has its copy.
         VersionStore(ensemble).load_in_use_into(build_ensemble(config, ingredients.lm, ingredients.codec))

@@ -33,7 +33,7 @@ from holdfast.run.origin import load_policy
 from holdfast.run.probes import SET_FILE
 from holdfast.stages.dpo_run import refuse_people
 from holdfast.stages.measurement import Spent, Truth, asking, compare_with_sft, labels_between, measure_policy
-from holdfast.stages.plan import Stage, plan_stages
+from holdfast.stages.plan import Stage, check_reward, plan_stages
 from holdfast.stages.work import BEGUN, WORK, Place
 from holdfast.track.progress import Progress
 from holdfast.worlds.protocol import Task
@@ -276,6 +276,7 @@ def check_pipeline(config: Config, task: Task) -> None:
     """Refuse what cannot work before anything is written."""
     refuse_people("A pipeline", task)
     stages = plan_stages(config.pipeline.stages)
+    check_reward(stages, config.reward.given)
     first = stages[0]
     if first.kind != "sft" and not config.policy.path and not first.start and task.policy_directory is None:
         raise HoldfastError(

@@ -46,6 +46,16 @@ def plan_stages(texts: Sequence[str]) -> list[Stage]:
     return stages
 
 
+def check_reward(stages: Sequence[Stage], given: bool) -> None:
+    """Refuse a stage for which there is no ensemble, since the reward is given."""
+    for stage in stages:
+        if given and stage.kind in ("reward", "distil"):
+            raise HoldfastError(
+                f"The stage {stage.label} is about an ensemble, which a pipeline with reward.source or reward.parts "
+                "does not have: leave it out of pipeline.stages."
+            )
+
+
 def _check(stage: Stage, stages: Sequence[Stage]) -> None:
     later = {other.label for other in stages[stage.number - 1 :]}
     named = stage.start.partition(":")[0]

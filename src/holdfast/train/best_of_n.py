@@ -1,23 +1,27 @@
-"""Best-of-n: sample n answers to a prompt, score them with the ensemble, return the one it likes best.
+"""Best-of-n: sample n answers to a prompt, score them, return the one that the reward likes best.
 
-prompts -> policy, n times each -> ensemble -> aggregate -> the best of each prompt
+prompts -> policy, n times each -> ensemble, or a reward that is given -> aggregate -> the best of each prompt
 
 Shapes: K member, N answers to one prompt.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from holdfast.errors import HoldfastError
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
-from holdfast.models.prompt import Prompt
+from holdfast.models.prompt import Prompt, plain_text
 from holdfast.reward.aggregate import Aggregation, aggregate
-from holdfast.reward.ensemble import Ensemble
+from holdfast.reward.ensemble import Tokens
+from holdfast.reward.given import GivenReward
 from holdfast.rollout.sampler import Sampling, sample
 from holdfast.track.progress import Progress, Silent
 
@@ -49,12 +53,20 @@ class Best:
     n: int
 
 
+class AnswerScores(Protocol):
+    """Whatever scores answers: an ensemble, or a reward that is given."""
+
+    def scores(self, prompts: Tokens, responses: Tokens) -> Tensor:
+        """scores_KB of each opinion; NaN where it has none."""
+        ...
+
+
 @dataclass
 class BestOfN:
-    """Policy and ensemble with how answers are drawn and how the members' opinions become one."""
+    """Policy and reward with how answers are drawn and how the members' opinions become one."""
 
     policy: Policy
-    ensemble: Ensemble
+    ensemble: AnswerScores
     codec: Codec
     sampling: Sampling
     aggregation: Aggregation = "uncertainty"
@@ -86,9 +98,15 @@ class BestOfN:
                 yield Candidates(prompt, rollout.responses[rows], rollout.finished[rows], scores_KB[:, rows])
 
     def pick(self, candidates: Candidates) -> Best:
-        """The candidate with the highest aggregate; of equals, the first."""
+        """The candidate with the highest aggregate; of equals, the first. One without a score is never the best."""
         scores_N = aggregate(candidates.members_KN, self.aggregation)
-        best = int(scores_N.argmax())
+        known_N = scores_N[~scores_N.isnan()]
+        if not len(known_N):
+            raise HoldfastError(
+                f"None of the {len(scores_N)} answers to the prompt {plain_text(candidates.prompt)[:60]!r} could be "
+                "scored: mend the reward, or look at the columns of its row."
+            )
+        best = int(scores_N.nan_to_num(-math.inf).argmax())
         return Best(
             prompt=candidates.prompt,
             text=self.codec.decode(candidates.tokens[best]),
@@ -96,12 +114,17 @@ class BestOfN:
             finished=candidates.finished[best],
             score=float(scores_N[best]),
             members=tuple(candidates.members_KN[:, best].tolist()),
-            mean_score=float(scores_N.mean()),
+            mean_score=float(known_N.mean()),
             n=len(candidates.tokens),
         )
 
     def _scores(self, prompts: list[list[int]], responses: list[list[int]]) -> Tensor:
-        """scores_KB; an answer that comes again to the same prompt is scored once."""
+        """scores_KB; an answer that comes again to the same prompt is scored once.
+
+        A reward that is given sees to that itself, and may have to compare answers that stand side by side.
+        """
+        if isinstance(self.ensemble, GivenReward):
+            return self.ensemble.scores(prompts, responses)
         keys = [(tuple(p), tuple(r)) for p, r in zip(prompts, responses, strict=True)]
         places = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         scores_KU = self.ensemble.scores([p for p, _ in places], [r for _, r in places])
