@@ -20,12 +20,12 @@ def step(learner, config):
     values_BT = learner.optimiser.values(rollout, batches)
     scored = learner.reward.reward(rollout, learner.streams["shaping"])
     at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
-    beta, lr = learner.controller.beta, learner.learning_rate.rate * learner.annealing.at(at.step - 1)
+    beta = learner.controller.beta
     experience = learner.optimiser.credit(rollout, reference_BT, values_BT, scored.rewards_B, beta)
-    learned, kl_step = learner.optimiser.learn(experience, batches, beta, lr, learner.streams["minibatches"])
     score, kl = float(scored.scores_B.mean()), float(experience.kl_B.mean())
-    learner.ledger.record(at.step, at.round, kl_step, kl)
     learner.controller.update(kl, len(prompts), learner.reward.labels)
+    learned, kl_step = learner.update(experience, batches, beta, learner.annealing.at(at.step - 1))
+    learner.ledger.record(at.step, at.round, kl_step, kl)
     learner.pace(score)
     learner.see(experience, scored, {**learned, "objective/kl_step": kl_step})
     return {"round": at.round, "objective/scores": score, "objective/kl": kl, "control/beta": beta}

@@ -217,6 +217,18 @@ def test_answers_that_cannot_be_trusted_clear_nothing_and_hide_no_alarm() -> Non
         (course(STEP, fit=Share(0.62, 2000)), "healthy", ""),
         (course(STEP, fit=Share(0.3, 20)), "healthy", ""),
         (course(STEP, Step(2.0, 3.0, 0.2)), "healthy", "one step moved the policy by 3.00 nats: lower ppo.lr"),
+        # A quarter of a budget of 16 nats is 4, and of one of 8 nats 2.
+        (course(STEP, Step(2.0, 3.0, 0.2), terms=Terms(budget=16.0)), "healthy", ""),
+        (
+            course(STEP, Step(2.0, 3.0, 0.2), terms=Terms("kl.budget_start", budget=8.0)),
+            "healthy",
+            "one step moved the policy by 3.00 nats: lower kl.budget_start",
+        ),
+        (
+            course(STEP, fit=Share(0.54, 400), terms=Terms(fit_rate=1e-5)),
+            "unmoved",
+            "look at the labels, or raise reward.lr above 1e-5",
+        ),
         (course(Step(2.0, 0.1, 1.0)), "watch", "no answer ends within rollout.max_new_tokens: raise it"),
         (course(Step(2.0, 0.1, 1.0), terms=Terms(ends=False)), "healthy", ""),
         (course(), "unaudited", "every step of the round was dropped"),
