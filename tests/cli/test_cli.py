@@ -30,6 +30,7 @@ OPTIONS = {
     "serve-reward": ["RUN", "--host", "--port", "--token-file", "--owner-token-file", "--make-token", "--policy",
                      "--follow", "--ensemble-version", "--chat-template", "--wait-ms", "--batch", "--queue", "--window",
                      "--suspicion", "--labels"],
+    "guard": ["serve", "verdict"],
     "report": ["RUN", "--out"],
     "export": ["RUN", "DIR", "--checkpoint", "--labels", "--conversational"],
     "init": ["FILE", "--config", "--set"],
@@ -66,6 +67,8 @@ def test_help_fits_the_terminal(
     actions = [
         ["data", "check"],
         ["data", "convert"],
+        ["guard", "serve"],
+        ["guard", "verdict"],
         *(["lab", name] for name in ("run", "sweep", "table", "bestofn")),
     ]
     for argv in [[], *([name] for name in NAMES), *actions]:

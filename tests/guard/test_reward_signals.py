@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.guard.guard import NOTHING_KNOWN
+from holdfast.guard.signal import read_all
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.view import StepView
 
@@ -67,3 +68,10 @@ def test_one_component_alone() -> None:
     some = view([1.0] * 8, cites=[3.0] * 7 + [NAN], correct=[1.0] * 8)
     assert read("component_imbalance", some) == pytest.approx(0.75)
     assert read("component_imbalance", view([1.0] * 8, alone=[1.0] * 8)) is None
+
+
+@pytest.mark.parametrize("name", ["self_perplexity", "entropy", "kl_per_answer", "kl_per_token", "confidence_gap"])
+def test_without_log_probs_these_read_nothing(name: str) -> None:
+    unknown = view([1, 0, 1, 0, 1, 0, 1, 0], [NAN] * 8)
+    readings, _ = read_all({name: SIGNALS[name]}, unknown, NOTHING_KNOWN, {})
+    assert readings == {}

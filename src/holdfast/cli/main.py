@@ -14,6 +14,7 @@ from holdfast.cli import (
     doctor,
     dpo,
     export,
+    guard,
     init,
     lab,
     pipeline,
@@ -31,8 +32,8 @@ from holdfast.cli.help import HelpText
 from holdfast.errors import HoldfastError, Interrupted, SaidElsewhere
 
 VERBS = (
-    run, pipeline, resume, rollback, serve, serve_reward, report, export, init, sft, reward, ppo, dpo, bestofn, lab,
-    data, doctor,
+    run, pipeline, resume, rollback, serve, serve_reward, guard, report, export, init, sft, reward, ppo, dpo, bestofn,
+    lab, data, doctor,
 )  # fmt: skip
 
 # What torchrun and accelerate launch may start.

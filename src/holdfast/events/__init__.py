@@ -65,6 +65,7 @@ _VERSION: Mapping[str, Type] = {
     "holdout_accuracy": NUMBER | None, "held_out": int,
 }  # fmt: skip
 _GATE: Mapping[str, Type] = {"accepted": bool, "in_use": int}
+_REPORTED: Mapping[str, Type] = {"reported": dict, "answers_skipped": int}
 _OPPONENTS = ("reference", "anchor", "pointed")
 _AUDIT: Mapping[str, Type] = {
     "answered_by": str, "asked": int, "labels": int, "labels_left": int | None, "pairs": int,
@@ -211,7 +212,8 @@ _KINDS = (
         line=lambda at, fields: None if fields["back"] else f"{at}{say.chosen(fields)}",
     ),
     EventKind(
-        "action", "the guard did something; `after` is read back from the live object",
+        "action",
+        "the guard did something; `after` is read back from the live object, or is what a trainer over HTTP reports",
         {**_RUNG, "words": str, **_CHANGE, "changed": bool}, say.with_reason(say.done),
         line=lambda at, fields: f"{INDENT}{say.done(fields)}",
     ),
@@ -219,14 +221,25 @@ _KINDS = (
         "advice", "the guard would have done something (`guard.mode = \"advise\"`)", _RUNG,
         say.with_reason(lambda fields: f"Advice only: the guard {say.advised(fields)}"), line=_advice_line,
     ),
-    EventKind("left_out", "the guard would have done something that this trainer cannot", _RUNG),
+    EventKind("left_out", "the guard would have done something that this trainer cannot, or would not", _RUNG),
+    EventKind(
+        "advised", "the client of a trainer over HTTP was told to do something; what it reports is an event of its own",
+        {"id": str, "do": str, "words": str, **_REASON},
+        lambda fields: sentence(because(f"Advised ({fields['id']}): {one_line(fields['words'])}", fields["reason"])),
+        line=lambda at, fields: f"{INDENT}advises: {one_line(fields['words'])}",
+    ),
+    EventKind(
+        "declined", "the client of a trainer over HTTP did not do what it was advised to", {"id": str, "note": str},
+        lambda fields: sentence(because(f"The trainer declined {fields['id']}", fields["note"])), "alarm",
+        lambda at, fields: because(f"{INDENT}the trainer declined {fields['id']}", fields["note"]),
+    ),
     EventKind(
         "rollback",
         "the run went back to its last good checkpoint, or to the one that an owner chose (`by`); `undone` are all "
         "steps that do not stand now, as stretches after the first number up to the second",
         {"to": str, "step_from": int, "step_to": int, **_REASON}, say.rollback, "alarm",
         lambda at, fields: because(f"{at}ROLLED BACK {say.back_to(fields)}", fields["reason"]),
-        {"kl_undone": NUMBER, "undone": list, "ensemble_version": int, "by": str},
+        {"kl_undone": NUMBER, "undone": list, "ensemble_version": int, "by": str, **_REPORTED},
     ),
     EventKind(
         "stopped", "the guard ended the run at its last good policy, and asks", _REASON,

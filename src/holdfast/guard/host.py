@@ -113,7 +113,7 @@ class Host(Protocol[Player]):
         """Go back to the anchor as one transaction; what the event says of it. None where it was not done."""
         ...
 
-    def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change:
+    def tighten(self, beta_factor: float, target_factor: float, floor: float) -> Change | None:
         """Raise beta, and lower the KL that is aimed at, but not below the floor."""
         ...
 

@@ -11,12 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.remote.endpoint import Endpoint, RemoteService, Reply, shown
-from holdfast.remote.reward_service import LONGEST_REPLY, TOKEN
+from holdfast.interop.client import asked, endpoint_of
+from holdfast.remote.endpoint import Endpoint
+from holdfast.remote.reward_service import TOKEN
 
 URL = "HOLDFAST_REWARD_URL"
 
@@ -45,7 +45,7 @@ class RewardClient:
 
         A prompt is a text or a list of messages. An empty response is scored: a policy may say nothing.
         """
-        asked = {"prompts": list(prompts), "responses": list(responses), "allow_empty": True}
+        document = {"prompts": list(prompts), "responses": list(responses), "allow_empty": True}
 
         def scored(reply: dict[str, Any]) -> dict[str, Any]:
             answers = reply.get("answers")
@@ -55,7 +55,7 @@ class RewardClient:
                 raise self._endpoint.strange("a score that is not a number")
             return reply
 
-        return self._ask("/score", asked, scored)
+        return self._ask("/score", document, scored)
 
     def post(self, path: str, document: Mapping[str, Any], *fields: str) -> dict[str, Any]:
         """Send, and try again with growing pauses while there is hope; the reply has the fields that are named."""
@@ -70,36 +70,14 @@ class RewardClient:
     def _ask(
         self, path: str, document: Mapping[str, Any], read: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> dict[str, Any]:
-        endpoint = self._endpoint
-
-        def checked(reply: Reply) -> dict[str, Any]:
-            if not reply.good:
-                raise endpoint.refusal(reply)
-            if not isinstance(reply.document, dict):
-                raise endpoint.strange()
-            return read(reply.document)
-
-        return endpoint.ask("POST", path, document, self.timeout, checked, self.retries)
+        return asked(self._endpoint, "POST", path, document, self.timeout, self.retries, read)
 
     @property
     def _endpoint(self) -> Endpoint:
-        return endpoint_of(self.url, self.token, self.sleep)
-
-
-@lru_cache(16)
-def endpoint_of(url: str, token: str, sleep: Callable[[float], None]) -> Endpoint:
-    """One for all clients of a service, so that they share its connections. Straight to it: it is no one's outside."""
-    service = RemoteService(
-        name=f"The reward service at {shown(url)}",
-        url=url,
-        key=TOKEN,
-        setting=URL,
-        like="`holdfast serve-reward`",
-        late="give it more time (timeout) or ask for fewer answers at once",
-        away="start it, and go on",
-        longest_reply=LONGEST_REPLY,
-    )
-    return Endpoint(service, sleep, key=token)
+        return endpoint_of(
+            self.url, self.token, self.sleep, name="The reward service", key=TOKEN, setting=URL,
+            like="`holdfast serve-reward`", late="give it more time (timeout) or ask for fewer answers at once",
+        )  # fmt: skip
 
 
 def _is_number(value: object) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -47,10 +47,9 @@ def create_app(service: Service, tokens: Tokens) -> ASGIApp:
         Route("/watch", _watch, methods=["GET"]),
         Route("/watch/restart", _restart, methods=["POST"]),
         Route("/metrics", _metrics, methods=["GET"]),
-        Route("/health", _health, methods=["GET"]),
+        Route("/health", health, methods=["GET"]),
     ]
-    handlers = {Refused: _refused, HoldfastError: _bad, HTTPException: _http}
-    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    app = Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=lifespan)
     app.state.service = service
     return Doorkeeper(app, tokens)
 
@@ -92,12 +91,13 @@ def without_token(scope: Scope) -> tuple[Scope, str]:
         token = ""
     path = str(scope["path"])
     if path.startswith("/t/"):
-        in_path, _, rest = path.removeprefix("/t/").partition("/")
-        path, token = f"/{rest}", token or in_path
+        in_path, _, after = path.removeprefix("/t/").partition("/")
+        path, token = f"/{after}", token or in_path
     query = parse_qsl(scope["query_string"].decode("latin-1"))
     token = token or next((value for name, value in query if name == "token"), "")
     headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
-    cleaned = {"path": path, "raw_path": path.encode("latin-1", "replace"), "query_string": b"", "headers": headers}
+    rest = urlencode([(name, value) for name, value in query if name != "token"]).encode()
+    cleaned = {"path": path, "raw_path": path.encode("latin-1", "replace"), "query_string": rest, "headers": headers}
     return {**scope, **cleaned}, token.strip()
 
 
@@ -174,7 +174,8 @@ async def _metrics(request: Request) -> Response:
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
-async def _health(request: Request) -> Response:
+async def health(request: Request) -> Response:
+    """That the server is there; the only thing that it tells without a token."""
     return JSONResponse({"status": "ok"})
 
 
@@ -192,3 +193,7 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = {404: "There is nothing here.", 405: "This cannot be done here."}
     return JSONResponse({"detail": words.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
+
+
+# How every refusal is said: a status, and one sentence in `detail`.
+HANDLERS = {Refused: _refused, HoldfastError: _bad, HTTPException: _http}

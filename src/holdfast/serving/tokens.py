@@ -1,4 +1,4 @@
-"""Who may ask for scores, and who may change the version: two tokens, held as digests and never printed."""
+"""Who may ask a service, and who may change the version of its ensemble: tokens as digests, never printed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError
 
 TOKEN = "HOLDFAST_REWARD_TOKEN"
 OWNER_TOKEN = "HOLDFAST_REWARD_OWNER_TOKEN"
+GUARD_TOKEN = "HOLDFAST_GUARD_TOKEN"
 SHORTEST = 16
 
 

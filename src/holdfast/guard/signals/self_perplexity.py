@@ -8,7 +8,7 @@ from holdfast.guard.view import Known, StepView
 
 def read(view: StepView, known: Known) -> float | None:
     tokens = int(view.mask_BT.sum())
-    return math.exp(min(50.0, float(view.surprisal_B.sum()) / tokens)) if tokens else None
+    return math.exp(min(float(view.surprisal_B.sum()) / tokens, 50.0)) if tokens else None
 
 
 SIGNAL = Signal(

@@ -1,0 +1,1 @@
+"""The guard for a trainer that cannot take a callback: the same review, over HTTP."""
