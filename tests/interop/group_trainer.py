@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather
 from transformers import AutoTokenizer, GenerationConfig, Trainer, TrainingArguments
 
 from holdfast.models.load import load_causal_lm
@@ -71,7 +72,8 @@ class GroupTrainer(Trainer):
             texts = [[{"role": "assistant", "content": text}] for text in texts]
         self._buffered_inputs = ids
         rewards_BF = self._calculate_rewards([row for row in inputs for _ in range(GROUP)], prompts, texts, ids)
-        rewards_B = (rewards_BF * self.reward_weights).nansum(1)
+        mine = slice(self.accelerator.process_index * len(ids), (self.accelerator.process_index + 1) * len(ids))
+        rewards_B = (rewards_BF[mine] * self.reward_weights).nansum(1)
         advantage_B = rewards_B - rewards_B.view(-1, GROUP).mean(1).repeat_interleave(GROUP)
         logprobs_BT, entropy_BT = self._logprobs(model, whole_BT, width)
         tokens, kl_BT = mask_BT.sum(), torch.zeros(mask_BT.shape)
@@ -93,7 +95,7 @@ class GroupTrainer(Trainer):
             asked = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids_list}
             values = function(**asked, **more, **columns)
             given.append([float("nan") if value is None else float(value) for value in values])
-        return torch.tensor(given).T
+        return gather(torch.tensor(given).T.contiguous())
 
     def _generate(self, model: Any, prompts: list[Any]) -> tuple[torch.Tensor, int]:
         tokenizer = self.processing_class
@@ -110,7 +112,8 @@ class GroupTrainer(Trainer):
         mask_BT = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows])
         self._prompt_mask = mask_BT
         with torch.no_grad():
-            whole = model.generate(input_ids=ids_BT, attention_mask=mask_BT, generation_config=self.generation_config)
+            bare = self.accelerator.unwrap_model(model)
+            whole = bare.generate(input_ids=ids_BT, attention_mask=mask_BT, generation_config=self.generation_config)
         return whole, width
 
     def _logprobs(self, model: Any, whole_BT: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -32,5 +32,6 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run)
+    run.refuse_trainers()
     again = resume_pipeline if run.manifest().get("stage") == "pipeline" else resume_run
     return again(run, args.changed, args.rounds, as_json=args.json)

@@ -48,6 +48,7 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.run.directory import RunDirectory
 
     run = RunDirectory.open(args.run)
+    run.refuse_trainers()
     if stage := run.manifest().get("stage"):
         raise HoldfastError(f"{run.path} is a run of `holdfast {stage}`, which has no rollback; resume or export it.")
     checkpoints, versions = CheckpointStore(run.checkpoints), VersionStore(run.rewards)

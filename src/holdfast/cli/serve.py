@@ -23,7 +23,12 @@ It keeps nothing in memory that matters: stop it when you like. Ctrl-C ends it."
 
 def add(verbs: Any) -> None:
     parser = add_verb(verbs, "serve", "serve a run's labelling page and live dashboard", work, DETAILS)
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory; it may still be running")
+    parser.add_argument(
+        "run",
+        type=Path,
+        metavar="RUN",
+        help="a run directory, or a guarded trainer's output_dir; it may still be running",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
     parser.add_argument("--port", type=int, default=8712, help="port to listen on (8712); 0 takes a free one")
     parser.add_argument("--add-owner", metavar="NAME", help="make an owner's account and end")
@@ -38,7 +43,7 @@ def work(args: argparse.Namespace) -> int:
 
     if not 0 <= args.port < 65536:
         raise HoldfastError(f"--port {args.port} is not a port; choose one from 0 to 65535.")
-    site = open_site(RunDirectory.open(args.run), args.host)
+    site = open_site(RunDirectory.open(run_in(args.run)), args.host)
     if args.add_owner is not None:
         try:
             site.accounts.create(args.add_owner, password_for(args.add_owner), "owner")
@@ -57,6 +62,12 @@ def work(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("\nThe server has stopped; the run, and what people have answered, are as they were.", file=sys.stderr)
         return 130
+
+
+def run_in(path: Path) -> Path:
+    """The run directory that is meant: of a trainer's output directory the guard's, which lies in it."""
+    inner = path / "holdfast"
+    return inner if (inner / "manifest.json").is_file() and not (path / "manifest.json").exists() else path
 
 
 def listen(args: argparse.Namespace, site: Any) -> int:

@@ -70,7 +70,6 @@ class Collector:
     returns: int = 0  # how often an owner took the run back; a round that was cut before asks other things after it
     changes: int = 0  # how often an owner changed what steps do; the audit of a round that was cut asks other things
     budget: LabelBudget = LabelBudget()
-    family: str = ""  # how keys begin that share the budget; empty for the stages of a pipeline
     branches: bool = False  # whether the run may be resumed from one place more than once
     event: Callable[..., None] = lambda kind, **fields: None
     asked: int = 0  # comparisons that were asked in this sitting, answered or not
@@ -276,7 +275,7 @@ class Collector:
         """Everything that the run has asked, from the store once and kept up from then on."""
         if self._cost is None:
             root = self.key.partition("/")[0]
-            asked = self.store.asked_by(root, self.family or f"{root}/")
+            asked = self.store.asked_by(root)
             self._cost = {key: self._answers_to(key, purpose) for key, purpose in asked}
         return self._cost
 

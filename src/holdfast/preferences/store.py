@@ -136,12 +136,6 @@ class PreferenceStore:
             rows = select_in(connection, records.comparison_query(), comparisons.c.id, answered)
             return list(records.with_answers(rows, answers, RowDecoder(), self.weights))
 
-    def has_run(self, run: str) -> bool:
-        """Whether a run of this key has asked anything."""
-        query = select(comparisons.c.id).where(comparisons.c.run == run).limit(1)
-        with self.database.read() as connection:
-            return connection.execute(query).first() is not None
-
     def asked(self, run: str, round: int, purposes: Sequence[Purpose], limit: int) -> list[str]:
         """The first ids of what a run asked for these purposes in a round, in order."""
         of_round = (comparisons.c.run == run, comparisons.c.round == round, comparisons.c.purpose.in_(purposes))
@@ -155,9 +149,9 @@ class PreferenceStore:
         with self.database.read() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def asked_by(self, run: str, family: str) -> list[tuple[str, Purpose]]:
-        """Ids and purposes of everything that a run has asked, and all others whose keys begin with `family`."""
-        whose = or_(comparisons.c.run == run, comparisons.c.run.startswith(family, autoescape=True))
+    def asked_by(self, run: str) -> list[tuple[str, Purpose]]:
+        """Ids and purposes of everything that a run has asked, in all stages of a pipeline."""
+        whose = or_(comparisons.c.run == run, comparisons.c.run.startswith(f"{run}/", autoescape=True))
         query = select(comparisons.c.id, comparisons.c.purpose).where(whose, comparisons.c.purpose != "check")
         with self.database.read() as connection:
             return [(key, purpose) for key, purpose in connection.execute(query)]

@@ -35,6 +35,8 @@ from holdfast.run.seal import SETTINGS, Seal, SettingChange, change_words, chang
 from holdfast.track.tracker import METRICS_FILE
 
 FORMAT = 2
+# In a manifest: the trainer of somebody else's whose guard has this directory.
+TRAINER = "trainer"
 # What the user's own code has raised, one whole traceback after the other.
 FAILURES = "failures.txt"
 LONGEST_TRACEBACK = 1 << 20
@@ -321,6 +323,13 @@ class RunDirectory:
             raise HoldfastError(
                 f"{self.checkpoints} has no checkpoint, and {self.path} has made steps: bring its checkpoints back, or "
                 "start a new run."
+            )
+
+    def refuse_trainers(self) -> None:
+        """Refuse the guard of somebody else's trainer, which goes on and back by that trainer alone."""
+        if trainer := self.manifest().get(TRAINER):
+            raise HoldfastError(
+                f"{self.path} is the guard of a {trainer}; go on with that, with resume_from_checkpoint=True."
             )
 
     @property

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -25,12 +25,14 @@ from holdfast.interop.trl.snapshot import trained_weights
 from holdfast.interop.trl.texts import prompt_of
 from holdfast.interop.trl.trainer import bare_model, end_ids_of, has_adapters
 from holdfast.parallel.processes import PROCESSES
+from holdfast.people.team import TeamLabeller
 from holdfast.preferences.collector import Collector
-from holdfast.preferences.labeller import Labeller
+from holdfast.preferences.labeller import Ask, Labeller, labeller_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import derive_seed, generator
 from holdfast.reward.ensemble import Tokens, VersionStore
 from holdfast.reward.refresher import Refresher
+from holdfast.run.directory import TRAINER, RunDirectory
 from holdfast.track.memory import available
 from holdfast.track.progress import Silent
 from holdfast.track.tracker import Tracker
@@ -51,7 +53,7 @@ class Assembly:
 
     trainer: Any
     reward: EnsembleReward | None
-    labeller: Labeller
+    labeller: Labeller | Ask | Literal["people"]
     guard: GuardConfig
     audit: AuditConfig
     labels: LabelsConfig
@@ -60,9 +62,12 @@ class Assembly:
     seed: int
     say: Callable[[str], None]
     _reading: RewardReading | None = None
+    _asked: Labeller | None = None
 
     def check(self) -> None:
         """Refuse what does not fit together; tell the ensemble which tokens end an answer."""
+        people = isinstance(self.labeller, str) and self.labeller == "people"
+        self._asked = TeamLabeller("people", self.config) if people else labeller_of(self.labeller)  # type: ignore[arg-type]
         if self.refresh and self.reward is None:
             raise HoldfastError("refresh teaches an ensemble, and there is none among the trainer's reward_funcs.")
         if self.refresh and int(self.trainer.args.world_size) > 1:
@@ -86,13 +91,7 @@ class Assembly:
 
     def host(self, directory: Path, hands: Hands, saved: Any, planned: int, step: int) -> TrainerHost:
         """The guard, begun or restored."""
-        if saved is None and (directory / "labels.db").exists():
-            raise HoldfastError(
-                f"{directory} holds the guard of an earlier run; resume that with resume_from_checkpoint, "
-                "choose another output_dir, or remove it."
-            )
-        directory.mkdir(parents=True, exist_ok=True)
-        store = PreferenceStore.open(f"sqlite:///{directory / 'labels.db'}")
+        store = self._store(directory, saved is None)
         if saved is None and self.reward is not None:
             take_over_labels(self.reward, store)
             self.reward.ensemble.watermark = store.watermark()
@@ -115,10 +114,48 @@ class Assembly:
             rounds=rounds,
         )  # fmt: skip
         host.review.auditor.collector.event = host.event
+        self._connect(host, directory)
         if self.reward is not None:
             self.reward.ensemble.tell = lambda left_out: host.event("member_degraded", **asdict(left_out))
         self._begin(host, directory / KEPT_ANSWERS_FILE, saved, step)
         return host
+
+    def _store(self, directory: Path, new: bool) -> PreferenceStore:
+        """The labels, in a run directory that `holdfast serve` and `holdfast report` read like any other."""
+        if not new:
+            run = RunDirectory.open(directory)
+            return run.open_store(run.config())
+        if (directory / "manifest.json").exists():
+            raise HoldfastError(
+                f"{directory} holds the guard of an earlier run; resume that with resume_from_checkpoint, "
+                "choose another output_dir, or remove it."
+            )
+        config = replace(load_config(), guard=self.guard, audit=self.audit, labels=self.labels)
+        trainer = type(self.trainer).__name__
+        facts = {"key": KEY, "stage": "trl", TRAINER: trainer, "seed": self.seed, "policy": self.policy}
+        return RunDirectory.create(directory, config, facts).open_store(config)
+
+    @property
+    def policy(self) -> str:
+        """What the model is called."""
+        return str(getattr(bare_model(self.trainer).config, "_name_or_path", "") or type(self.trainer.model).__name__)
+
+    @property
+    def _overlap(self) -> float:
+        return self.config.people.overlap if isinstance(self._asked, TeamLabeller) else 0.0
+
+    def _connect(self, host: TrainerHost, directory: Path) -> None:
+        """Give people their queue, and say where it is while they are waited for."""
+        if not isinstance(self._asked, TeamLabeller):
+            return
+        told: list[int] = []
+
+        def hold(words: str, done: int, of: int) -> None:
+            if words and not told:
+                self.say(f"waiting for people to answer {of} pairs: `holdfast serve {directory.parent}` shows them")
+            told[:] = [done] if words and done < of else []
+
+        self._asked.connect(host.store, KEY, hold, lambda: False, host.event)
 
     def _begin(self, host: TrainerHost, file: Path, saved: Any, step: int) -> None:
         if not host.reference.there:
@@ -163,8 +200,8 @@ class Assembly:
         prompts = [prompt_of(hands.rows[place]["prompt"]) for place in answers.places.values()]
         reading = answers.reading
         return Collector(
-            KEY, reading.codec, prompts, store, self.labeller, reading.claimant, self.config.preferences, self.seed,
-            budget=budget_for(self.labels, self.audit, rounds), branches=True,
+            KEY, reading.codec, prompts, store, self._asked, reading.claimant, self.config.preferences, self.seed,
+            budget=budget_for(self.labels, self.audit, rounds, self._overlap), branches=True,
         )  # fmt: skip
 
     def _teacher(self, directory: Path, store: PreferenceStore, answers: TrainerAnswers) -> EnsembleTeacher | None:

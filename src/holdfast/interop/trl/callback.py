@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from transformers import TrainerCallback
@@ -31,7 +31,7 @@ from holdfast.interop.trl.reward import EnsembleReward
 from holdfast.interop.trl.texts import Row, TRLPrompt, rollout_of, texts_of
 from holdfast.interop.trl.trainer import check_trainer, rows_of
 from holdfast.parallel.processes import PROCESSES
-from holdfast.preferences.labeller import Ask, Labeller, labeller_of
+from holdfast.preferences.labeller import Ask, Labeller
 
 # Under this name the guard's state is in the trainer's own trainer_state.json. It is not that of a class, because the
 # trainer would then make a new callback from it, which would know neither the reward nor the labeller.
@@ -45,16 +45,16 @@ PATIENCE = 30.0
 class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
     """Watches over a GRPO or RLOO trainer, whatever its reward functions are; make it, then `attach` it.
 
-    `labeller` answers the audits: a function of (prompt, a, b), a judge, or a world's labeller. There are `every` steps
-    between audits. `controller` steers beta (fixed by default). `prompts` are asked about in audits, as prompts or as
-    rows with the columns that reward functions need (the training set by default). `refresh` lets an ensemble among
-    the reward functions learn from the audits' labels. Everything of the guard's own is written to `directory`
-    (OUTPUT_DIR/holdfast by default).
+    `labeller` answers the audits: a function of (prompt, a, b), a judge, a world's labeller, or "people", who answer on
+    the labelling page of `holdfast serve OUTPUT_DIR`. There are `every` steps between audits. `controller` steers beta
+    (fixed by default). `prompts` are asked about in audits, as prompts or as rows with the columns that reward
+    functions need (the training set by default). `refresh` lets an ensemble among the reward functions learn from the
+    audits' labels. Everything of the guard's own is written to `directory` (OUTPUT_DIR/holdfast by default).
     """
 
     def __init__(
         self,
-        labeller: Labeller | Ask,
+        labeller: Labeller | Ask | Literal["people"],
         *,
         every: int = 10,
         guard: GuardConfig | None = None,
@@ -72,7 +72,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         if guard is not None and guard.mode == "off":
             raise HoldfastError("The guard's mode is off; leave the callback out, or set the mode to act or advise.")
         self.guard, self.audit, self.labels = guard or GuardConfig(), audit or AuditConfig(), labels or LabelsConfig()
-        self.labeller = labeller_of(labeller)
+        self.labeller = labeller
         self.reward: EnsembleReward | None = None  # the ensemble among the reward functions, where there is one
         self._every, self._controller, self._prompts, self._refresh = every, controller, prompts, refresh
         self._seed, self._directory, self._say = seed, directory, say
