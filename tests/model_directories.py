@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
 
 import tiny_models
 from holdfast.worlds.concierge import Concierge
@@ -42,6 +43,24 @@ def byte_level_bpe(*special: str, begins_with: str = "", **roles: str) -> Any:
             special_tokens=[(begins_with, tokenizer.token_to_id(begins_with))],
         )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
+
+
+def classifier(directory: Path, **changes: Any) -> Path:
+    """A sequence-classification model with one label, a chat template and a padding token."""
+    tokenizer = byte_level_bpe(
+        "<|pad|>", "<|im_start|>", "<|im_end|>", eos_token="<|im_end|>", pad_token="<|pad|>", chat_template=CHATML
+    )
+    config = LlamaConfig(**{
+        "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "max_position_embeddings": CONTEXT, "initializer_range": 0.3,
+        "vocab_size": len(tokenizer), "pad_token_id": 0, "num_labels": 1, **changes,
+    })  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = LlamaForSequenceClassification(config)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
 
 
 def llama(directory: Path) -> Path:

@@ -12,6 +12,7 @@ import pytest
 from processes import Point, SlowSteps, command, resume, run_until
 
 import given_rewards
+import model_directories
 import nostalgic
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
@@ -45,6 +46,7 @@ text = "It is polite."
 SOURCES: dict[str, dict[str, str]] = {
     "function": {"reward__source": given_rewards.COUNTS},
     "asynchronous function": {"reward__source": given_rewards.FINISHED},
+    "model directory": {"reward__source": "model:DIR/classifier"},
     "judge, a score": {"reward__source": "judge", **JUDGE},
     "judge, a rubric": {"reward__source": "DIR/rubric.toml", **JUDGE},
     "judge, in pairs": {"reward__source": "judge", "judge__mode": "pairwise", **JUDGE, **IN_PAIRS},
@@ -96,6 +98,8 @@ def url() -> Iterator[str]:
 def placed(named: dict[str, str], url: str, directory: Path) -> dict[str, str]:
     """Settings with the place of the services and of the files."""
     (directory / "rubric.toml").write_text(RUBRIC)
+    if "classifier" in named.get("reward__source", ""):
+        model_directories.classifier(directory / "classifier")
     return {name: value.replace("URL", url).replace("DIR", str(directory)) for name, value in named.items()}
 
 

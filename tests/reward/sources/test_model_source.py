@@ -14,8 +14,6 @@ from transformers import (
     BertForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
-    LlamaConfig,
-    LlamaForSequenceClassification,
     PreTrainedTokenizerFast,
 )
 
@@ -46,14 +44,7 @@ def save(place: Path, model: Any, tokenizer: Any) -> str:
 
 def chat_llama(place: Path, **changes: Any) -> str:
     """A chat template and a padding token."""
-    tokenizer = model_directories.byte_level_bpe(
-        "<|pad|>", "<|im_start|>", "<|im_end|>", eos_token="<|im_end|>", pad_token="<|pad|>",
-        chat_template=model_directories.CHATML,
-    )  # fmt: skip
-    settings = {**SIZES, "vocab_size": len(tokenizer), "pad_token_id": 0, "num_labels": 1, **changes}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return save(place, LlamaForSequenceClassification(LlamaConfig(**settings)), tokenizer)
+    return f"model:{model_directories.classifier(place, **{**SIZES, **changes})}"
 
 
 def gpt2(place: Path) -> str:
