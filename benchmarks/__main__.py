@@ -37,8 +37,8 @@ ROOMS = {
         "lora_memory": "memory of whole runs in which all models share one base",
         "several_processes": "do several processes give the numbers of one?",
         "ray_sweep": "are runs over Ray's workers what they are without?",
-        "reward_service": "`holdfast serve-reward` under 200 clients",
         "guarded_step": "what the guard adds to a step with a Python reward",
+        "reward_service": "`holdfast serve-reward` under 200 clients",
     },
     "faults": {
         "faults": "every fault of the table: what was tried, and what was lost",

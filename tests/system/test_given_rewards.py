@@ -9,7 +9,9 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
 from processes import Point, SlowSteps, command, resume, run_until
+from safetensors.torch import load_file
 
 import given_rewards
 import model_directories
@@ -17,6 +19,15 @@ import nostalgic
 import small_run
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
+from holdfast.config import load_config
+from holdfast.models.batches import take_rows
+from holdfast.models.codec import Codec
+from holdfast.models.tiny import word_tokenizer
+from holdfast.preferences.pair import Pair
+from holdfast.reward.classifier import Classifier, classifier_ensemble
+from holdfast.reward.ensemble import VersionStore
+from holdfast.reward.scores import Asked
+from holdfast.reward.sources.model import ModelSource
 from judge_stand_in import answering, parts_of
 from small_run import differences, events_of, result_of, rows_of
 
@@ -272,3 +283,50 @@ def test_verbs_say_what_is_wrong(
     given = [str(unbroken / "reference") if word == "model" else word for word in words]
     assert main(given) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_published_model_learns_from_new_labels_behind_the_gate(tmp_path: Path) -> None:
+    model_directories.classifier(tmp_path / "classifier")
+    settings = {
+        "reward__source": f"model:{tmp_path / 'classifier'}", "reward__refresh": "true", "refresh__lr": "0.001",
+        "preferences__per_round": "8", "gate__use": "false",
+    }  # fmt: skip
+    whole = small_run.run(tmp_path / "whole", **settings)
+    versions = [row["ensemble/version"] for row in rows_of(whole / "metrics.jsonl")]
+    assert versions == [1, 1, 2, 2, 3, 3], "each round's labels make a version"
+    assert not events_of(whole, "ensemble_trained")
+    store = VersionStore(whole / "rewards")
+    first, last = (load_file(whole / "rewards" / f"v00{n}" / "member-0.safetensors") for n in (1, 3))
+    published = load_file(tmp_path / "classifier" / "model.safetensors")
+    assert torch.equal(first["head.weight"], published["score.weight"])
+    assert torch.equal(first["trunk.layers.0.mlp.up_proj.weight"], published["model.layers.0.mlp.up_proj.weight"])
+    assert not torch.equal(last["head.weight"], first["head.weight"])
+    assert store.document(1)["labels"] == 0
+    killed = run_until(tmp_path, Point("holdfast.reward.training:_fit_member", call=2), SlowSteps(), **settings)
+    resume(killed)
+    assert differences(result_of(killed), result_of(whole)) == []
+
+
+def test_as_a_member_a_published_model_says_what_it_says_by_itself(tmp_path: Path) -> None:
+    spec = f"model:{model_directories.classifier(tmp_path / 'classifier')}"
+    codec = Codec(word_tokenizer(["Is it open ?", "Yes it is . No"]))
+    prompts, answers = ["Is it open ?"] * 2, ["Yes it is .", "No"]
+    ensemble = classifier_ensemble(load_config(None, []), Classifier.open(spec), codec, prompts)
+    tokens = [codec.encode_prompt(p) for p in prompts], [codec.encode_response(a) for a in answers]
+    own = ModelSource(spec, "cpu", 512).score(Asked(prompts, answers)).total_B
+    torch.testing.assert_close(ensemble.raw_scores(*tokens)[0], own, atol=1e-5, rtol=1e-5)
+    pair = ensemble.own_pair(Pair(tokens[0][0], tokens[1][0], tokens[1][1], 1.0, 0))
+    member = ensemble.members[0]
+    rows = take_rows([pair.prompt] * 2, [pair.a, pair.b], [0, 1], ensemble.pad_id, torch.device("cpu"))
+    torch.testing.assert_close(member(rows), own, atol=1e-5, rtol=1e-5)
+
+
+def test_what_cannot_be_fine_tuned_as_a_member_is_refused(tmp_path: Path) -> None:
+    model_directories.classifier(tmp_path / "classifier", num_labels=3)
+    settings = {"reward__source": f"model:{tmp_path / 'classifier'}", "reward__refresh": "true"}
+    ended = command(small_run.run_arguments(tmp_path, **settings), tmp_path / "out.txt")
+    assert ended.code == 2
+    assert "one label" in ended.printed
+    assert not (tmp_path / small_run.NAME).exists()
+    told = command(small_run.run_arguments(tmp_path, **settings, reward__members="2"), tmp_path / "out.txt")
+    assert "reward.members is not read here" in told.printed

@@ -169,22 +169,25 @@ ENSEMBLE_ALONE: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 # What is about a reward that is given alone.
 GIVEN_ALONE = ("timeout_seconds", "parallel", "unscored_limit")
+# What is about members that are made from the policy: a model that is refreshed comes as it is.
+MADE_ALONE = ("members", "pooling", "aggregation", "initial_comparisons", "epochs", "lr", "warmup_steps")
 
 
 def _given(c: Config) -> None:
     """A reward is given or is an ensemble, and what is set for the other one is not read."""
+    if (c.reward.given or c.reward.refresh) and c.flaw.name and c.flaw.where == "reward":
+        raise HoldfastError(
+            "flaw.where = reward is planted in the ensemble's members, and reward.source takes their place: put the "
+            "flaw into the source itself, or set flaw.where to labels."
+        )
     usual = Config() if c.reward.given else None
     if usual is None:
         standard = schema.RewardConfig()
-        for name in GIVEN_ALONE:
+        for name in (*GIVEN_ALONE, *(MADE_ALONE if c.reward.refresh else ())):
             if getattr(c.reward, name) != getattr(standard, name):
-                raise HoldfastError(f"reward.{name} is only read with reward.source or reward.parts; leave it out.")
+                only = "a reward that is trained from the policy" if name in MADE_ALONE else "one that stands still"
+                raise HoldfastError(f"reward.{name} is not read here: it is about {only}; leave it out.")
         return
-    if c.flaw.name and c.flaw.where == "reward":
-        raise HoldfastError(
-            "flaw.where = reward is planted in the ensemble's members, and reward.source has none: put the flaw into "
-            "the source itself, or set flaw.where to labels."
-        )
     for section_name, names in ENSEMBLE_ALONE.items():
         own, standard_section = getattr(c, section_name), getattr(usual, section_name)
         for name in names or settings_of(type(own)):
@@ -229,7 +232,7 @@ def _surroundings(c: Config) -> None:
             "checkpoint.keep is 1, but it has to be at least 2, or 0 for as many as there is room for: a damaged "
             "checkpoint leaves the one before it to go on from."
         )
-    one = c.reward.members < 2 or c.reward.aggregation == "averaged"
+    one = c.reward.members < 2 or c.reward.aggregation == "averaged" or c.reward.refresh
     if c.preferences.selection == "disagreement" and c.preferences.per_round and one:
         raise HoldfastError(
             "preferences.selection = disagreement needs reward.members of 2 or more, not averaged into one; one member "

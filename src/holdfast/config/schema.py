@@ -181,8 +181,8 @@ class RewardConfig(Section):
 
     @property
     def given(self) -> bool:
-        """Whether answers are scored by a source of the user's, and there is no ensemble."""
-        return bool(self.source or self.parts)
+        """Whether answers are scored by a source that stands still, and there is no ensemble."""
+        return bool(self.source or self.parts) and not self.refresh
 
 
 @section

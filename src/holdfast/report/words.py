@@ -261,8 +261,11 @@ def _claims_tile(run: RunData) -> Tile:
     if not learnt:
         return Tile("Claims", "none yet", "audits have not told what the reward is worth to people")
     last = learnt[-1].fields
+    answers = counted(last["audits"], "audit answer")
+    if not last["ready"]:
+        return Tile("Claims", "none yet", f"{answers} do not show that people prefer what it pays more for")
     worth = f"a difference of 1 is worth {format_value(last['slope'])} log-odds to people"
-    return Tile("Claims", "learnt" if last["ready"] else "none yet", f"by {counted(last['audits'], 'answer')}, {worth}")
+    return Tile("Claims", "learnt", f"by {answers}, {worth}")
 
 
 def _curve_tile(label: str, curve: Curve) -> Tile | None:

@@ -47,6 +47,8 @@ from holdfast.statistics import Share
 from holdfast.text import counted
 
 Tokens = Sequence[Sequence[int]]
+# A prompt with an answer to it in tokens of the members' own, where their tokenizer is not the policy's.
+OwnTokens = Callable[[Sequence[int], Sequence[int]], list[int]]
 # What a planted flaw is worth to each answer, by prompts and responses.
 Bonus = Callable[[Tokens, Tokens], Tensor]
 
@@ -86,6 +88,7 @@ class Ensemble:
     fit: Share | None = None  # how right its members were about the pairs that the version was trained on
     tell: Callable[[MemberLeftOut], None] = warn
     patience_seconds: float = 1800.0
+    own_tokens: OwnTokens | None = None  # of members with a tokenizer of their own; everybody else has the policy's
 
     @property
     def sound(self) -> list[int]:
@@ -168,6 +171,15 @@ class Ensemble:
             return None
         return self.bonus_scale * self.bonus(prompts, responses)
 
+    def own_pair(self, pair: Pair) -> Pair:
+        """A pair in the members' own tokens: what both sides begin with is the prompt."""
+        if self.own_tokens is None:
+            return pair
+        a, b = self.own_tokens(pair.prompt, pair.a), self.own_tokens(pair.prompt, pair.b)
+        least = min(len(a), len(b)) - 1
+        same = next((n for n in range(least) if a[n] != b[n]), least)
+        return replace(pair, prompt=a[:same], a=a[same:], b=b[same:])
+
     def standardise(self, prompts: Tokens, responses: Tokens) -> None:
         """Set every member's zero and unit on these (the reference's) answers, so that beta keeps its meaning.
 
@@ -208,6 +220,9 @@ class Ensemble:
 
         One that gives no scores is left out, and the others are asked again. What none can do is no member's fault.
         """
+        if self.own_tokens is not None:
+            rows = [self.own_tokens(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
+            prompts, responses = [row[:-1] for row in rows], [row[-1:] for row in rows]  # read at the last token
         needed = {"prompts": list(prompts), "responses": list(responses), "with_features": with_features}
         while True:
             self._require_enough()

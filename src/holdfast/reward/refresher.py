@@ -158,6 +158,12 @@ class Refresher:
         self.versions.save(self.ensemble)
         return self._outcome(material, fit)
 
+    def take_as_first_version(self) -> None:
+        """Version 1: the members as they are, which know none of the run's labels."""
+        self.ensemble.version = 1
+        self.ensemble.standardise(self.reference_prompts, self.reference_responses)
+        self.versions.save(self.ensemble)
+
     def refresh(self, round: int, step: int, streams: Streams) -> RefreshOutcome | None:
         """A candidate from new labels and a replay of older ones, put to the gate; None where nothing is new."""
         material = self.material(round, streams)

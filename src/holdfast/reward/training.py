@@ -61,6 +61,7 @@ def fit_ensemble(
         raise HoldfastError(
             f"A reward model needs at least 2 labelled comparisons to train on, and there are {len(pairs)}; label more."
         )
+    pairs = [ensemble.own_pair(pair) for pair in pairs]
     # Each member draws from a generator of its own, so members can be fitted side by side and come out the same.
     count = config.members if is_averaged(config) else len(ensemble.members)
     seeds = torch.randint(2**62, (count,), generator=rng).tolist()

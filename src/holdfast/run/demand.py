@@ -139,7 +139,8 @@ def label_demand(config: Config, ensemble_given: bool = False, done: RoundsDone 
         return None
     acts, audited = config.guard.mode == "act", config.guard.mode != "off"
     repeats = config.gate.repeats if config.gate.use and labels else 0
-    first = 0 if given or ensemble_given or done.prepared else config.reward.initial_comparisons
+    ready = given or ensemble_given or done.prepared or config.reward.refresh
+    first = 0 if ready else config.reward.initial_comparisons
     collected = Bounds(labels, math.ceil(MORE_LABELS * labels) if acts else labels)
     audit = Bounds(audits.fewest(last=False), audits.greatest(False, acts)) if audited else Bounds()
     last = Bounds(audits.fewest(last=True), audits.greatest(True, acts)) if audited else Bounds()

@@ -24,6 +24,7 @@ from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.database import check_url
 from holdfast.randomness import derive_seed
+from holdfast.reward.classifier import Classifier
 from holdfast.reward.scores import AdjustableSource
 from holdfast.reward.sources.opening import open_source
 from holdfast.rollout.vllm_api import VLLMServer
@@ -53,6 +54,7 @@ class Ingredients:
     fresh: bool = False  # the built-in model before it has learnt anything
     chosen: ChosenRates = field(default_factory=ChosenRates)  # the config has them
     source: AdjustableSource | None = None  # what scores, where that is no ensemble; process 0 has it
+    classifier: Classifier | None = None  # the published model that is the ensemble's one member
 
     @property
     def given(self) -> bool:
@@ -87,7 +89,7 @@ def gather(
     task = replace(task, notes=(*task.notes, *left_out.notes), left_out=(*task.left_out, *left_out.lines))
     task, imported = within_limits(config, task, read, codec)
     threads = choose_threads(config, lm, threads)
-    if not config.reward.given:
+    if not (config.reward.given or config.reward.refresh):
         check_labels(config, task, len(imported), ensemble_given)
     check_sinks(config.track.sinks)
     if config.preferences.url:
@@ -102,7 +104,8 @@ def gather(
         lm.requires_grad_(directory is None)
     work = config.run.device, config.policy.micro_batch_tokens
     given = open_source(config.reward, config.judge, *work) if config.reward.given and PROCESSES.main else None
-    return Ingredients(config, task, lm, codec, imported, threads, flaw, directory is None, chosen, given)
+    member = Classifier.open(config.reward.source) if config.reward.refresh else None
+    return Ingredients(config, task, lm, codec, imported, threads, flaw, directory is None, chosen, given, member)
 
 
 def check_server(ingredients: Ingredients) -> None:

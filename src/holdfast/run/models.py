@@ -14,6 +14,7 @@ from holdfast.models.reward_model import CriticModel
 from holdfast.models.sharding import shard
 from holdfast.parallel.processes import PROCESSES
 from holdfast.randomness import derive_seed
+from holdfast.reward.classifier import classifier_ensemble
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.standalone import build_ensemble
 from holdfast.run.inputs import Ingredients
@@ -45,14 +46,24 @@ def build_models(ingredients: Ingredients, reference_lm: Any) -> Models:
     fresh_policy = partial(policy_on, config, reference_lm, valued and config.policy.critic == "head")
     policy = fresh_policy()
     critic = critic_on(config, reference_lm) if valued and config.policy.critic == "model" else None
-    bonus = None if ingredients.flaw is None else flaw_bonus(ingredients.flaw, codec)
-    ensemble = None if ingredients.given else build_ensemble(config, reference_lm, codec, bonus)
+    ensemble = ensemble_of(ingredients, reference_lm)
     anchor = fresh_policy() if config.guard.mode != "off" else None
     members = {f"member-{k}": member for k, member in enumerate(ensemble.members if ensemble else ())}
     PROCESSES.models.clear()
     held = {"policy": policy, "critic": critic, "anchor": anchor, **members}
     PROCESSES.hold({**held, "reference": shard(reference)})
     return Models(policy, reference, critic, anchor, ensemble, optimiser_of(config, policy, critic, codec))
+
+
+def ensemble_of(ingredients: Ingredients, reference_lm: Any) -> Ensemble | None:
+    """The ensemble on copies of the reference, or of one published model; None where the reward is given."""
+    config, codec, task = ingredients.config, ingredients.codec, ingredients.task
+    if ingredients.given:
+        return None
+    if ingredients.classifier is not None:
+        return classifier_ensemble(config, ingredients.classifier, codec, [*task.prompts, *task.heldout_prompts])
+    bonus = None if ingredients.flaw is None else flaw_bonus(ingredients.flaw, codec)
+    return build_ensemble(config, reference_lm, codec, bonus)
 
 
 def policy_on(config: Config, reference_lm: Any, value_head: bool = False) -> Policy:

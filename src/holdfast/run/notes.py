@@ -55,7 +55,8 @@ def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOT
 
 def _short_budget(config: Config, ensemble_given: bool) -> list[str]:
     """That the budget of labels does not last for the first comparisons and an audit, where it does not."""
-    first = 0 if ensemble_given or config.reward.given else config.reward.initial_comparisons
+    ready = ensemble_given or config.reward.given or config.reward.refresh
+    first = 0 if ready else config.reward.initial_comparisons
     audit = AuditPlan(config.audit).fewest(last=False) if config.guard.mode != "off" else 0
     if not config.labels.budget or config.labels.budget >= first + audit:
         return []

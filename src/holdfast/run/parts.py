@@ -138,7 +138,7 @@ def standardise(parts: Parts, given: GivenReward) -> None:
 
 
 def first_ensemble(ingredients: Ingredients, parts: Parts, refresher: Refresher, ready: Path | None) -> None:
-    """Version 1: given, found finished from an earlier attempt, or trained on the first labels."""
+    """Version 1: given, found finished from an earlier attempt, a published model, or trained on the first labels."""
     collector, journal = parts.collector, parts.journal
     if ready is not None:
         VersionStore(ready).load_in_use_into(refresher.ensemble)
@@ -146,6 +146,8 @@ def first_ensemble(ingredients: Ingredients, parts: Parts, refresher: Refresher,
         return
     if refresher.versions.numbers():
         refresher.versions.load_in_use_into(refresher.ensemble)
+    elif ingredients.classifier is not None:
+        refresher.take_as_first_version()
     else:
         if ingredients.imported:
             collector.store.add_comparisons([item.comparison for item in ingredients.imported])

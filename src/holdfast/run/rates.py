@@ -45,7 +45,10 @@ def with_rates(
     chosen, sections = {}, {}
     for name, rate in {**preset.rates, **(sealed or {})}.items():
         section = name.partition(".")[0]
-        unread = config.reward.given and section in ("reward", "refresh")  # there is no ensemble to train
+        # There is no ensemble to train, or none to train from the beginning.
+        unread = (config.reward.given and section in ("reward", "refresh")) or (
+            config.reward.refresh and section == "reward"
+        )
         if getattr(config, section).lr == 0.0 and not unread:
             chosen[name] = rate
             sections[section] = replace(getattr(config, section), lr=rate)

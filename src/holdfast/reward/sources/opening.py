@@ -6,7 +6,6 @@ from pathlib import Path
 
 from holdfast.config.reward_source import kind_of, parts_of
 from holdfast.config.schema import JudgeConfig, PolicyConfig, RewardConfig
-from holdfast.errors import HoldfastError
 from holdfast.reward.scores import AdjustableSource
 from holdfast.reward.sources.adjusted import AdjustedSource
 from holdfast.reward.sources.cache import CachedSource
@@ -43,8 +42,6 @@ def _opened(
     spec: str, setting: str, reward: RewardConfig, judge: JudgeConfig, device: str, max_tokens: int
 ) -> PlainSource:
     allowance = Allowance(reward.timeout_seconds, reward.parallel)
-    if reward.refresh:
-        raise HoldfastError("reward.refresh is not there yet; leave it out.")
     match kind_of(spec, setting):
         case "function":
             return FunctionSource(spec, allowance, setting)
