@@ -29,7 +29,7 @@ def refreshing_of(store: PreferenceStore, tmp_path: Path, holdout: float = 0.0, 
     return Refresher(
         Ensemble([RewardModel(trunk_of(lm), k) for k in range(2)], PAD, 4096),
         VersionStore(tmp_path / "rewards"), store, codec, toy_config(holdout=holdout, epochs=1),
-        RefreshConfig(old_per_new=old_per_new, comparisons=0, ), PROMPTS, RESPONSES, Silent(),
+        RefreshConfig(old_per_new=old_per_new, comparisons=0, lr=5e-4), PROMPTS, RESPONSES, Silent(),
         GateConfig(use=True),
     )  # fmt: skip
 

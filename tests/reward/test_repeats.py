@@ -33,7 +33,7 @@ def prepared(tmp_path: Path) -> Iterator[Prepared]:
         store.add_labels([label for x in items for label in x.labels])
         refreshing = Refresher(
             toy_ensemble(3), VersionStore(tmp_path / "rewards"), store, Codec(word_tokenizer(["hello"])),
-            toy_config(holdout=0.1, epochs=1), RefreshConfig(),
+            toy_config(holdout=0.1, epochs=1), RefreshConfig(lr=5e-4),
             *reference_answers(20), Silent(), GateConfig(use=True, repeats=6),
         )  # fmt: skip
         refreshing.first_version(Streams(0))

@@ -23,7 +23,7 @@ def toy_config(**changes: object) -> RewardConfig:
     """Every number a test depends on, whatever the defaults are."""
     pinned: dict[str, object] = {
         "batch": 8, "label_smoothing": 0.0, "aggregation": "mean", "shaping": "none",
-        "unfinished_penalty": 0.0, "holdout": 0.2,
+        "unfinished_penalty": 0.0, "holdout": 0.2, "lr": 1e-3,
     }  # fmt: skip
     return RewardConfig(**{**pinned, **changes})  # type: ignore[arg-type]
 
