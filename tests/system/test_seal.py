@@ -58,7 +58,7 @@ def no_reference(run: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (half_of_the_settings, ["refresh.lr is 0.0005 and was 0.001", "more differ", "--changed"]),
+        (half_of_the_settings, ["refresh.lr is 0.0 and was 0.001", "more differ", "--changed"]),
         (another_rate, ["ppo.critic_lr_factor is 2.0 and was 1.0", "--changed"]),
         (
             another_key,
