@@ -34,7 +34,9 @@ def test_every_registered_metric_is_written_by_some_run(
     assert main(["sft", model, *words]) == 0
     assert main(["dpo", "--policy", model, "--runs", str(tmp_path), "--name", "dpo", *words]) == 0
     with serving(StandIn(policy_in(str(unbroken / "reference")))) as url:
-        served = small_run.run(tmp_path / "served", vllm__url=url, run__rounds="1", run__steps_per_round="1", ppo__lr="0.0")
+        served = small_run.run(
+            tmp_path / "served", vllm__url=url, run__rounds="1", run__steps_per_round="1", ppo__lr="0.0"
+        )
     with monkeypatch.context() as patch:
         degraded = run_with_a_member_that_stands_still(tmp_path / "degraded", patch)
     written = {
