@@ -12,7 +12,7 @@ from holdfast.config import Config, load_config
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.toml")), ids=lambda file: f"{file.parent.name}-{file.name}")
 def test_an_example_is_a_config(file: Path) -> None:
     assert load_config(file) != Config()
 
