@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from processes import Point, SlowSteps, command, resume, run_until
+from processes import Point, SlowSteps, command, resume, run_until, several
 from safetensors.torch import load_file
 
 import given_rewards
@@ -330,3 +330,25 @@ def test_what_cannot_be_fine_tuned_as_a_member_is_refused(tmp_path: Path) -> Non
     assert not (tmp_path / small_run.NAME).exists()
     told = command(small_run.run_arguments(tmp_path, **settings, reward__members="2"), tmp_path / "out.txt")
     assert "reward.members is not read here" in told.printed
+
+
+TELLING = """
+import os
+from pathlib import Path
+
+def score(completion):
+    with Path(__file__).with_suffix(".log").open("a") as log:
+        log.write(f"{os.getppid()}\\n")
+    return 0.1 * len(completion.split())
+"""
+
+
+def test_of_several_processes_the_first_alone_asks_the_source(tmp_path: Path) -> None:
+    (tmp_path / "telling.py").write_text(TELLING)
+    settings = {"reward__source": f"{tmp_path / 'telling.py'}:score", "run__rounds": "1", "audit__more_pairs": "6"}
+    ended = several(small_run.run_arguments(tmp_path / "runs", **settings), tmp_path / "out.txt")
+    assert [one.code for one in ended] == [0, 0], ended[0]
+    askers = set((tmp_path / "telling.log").read_text().split())
+    assert len(askers) == 1
+    rows = rows_of(tmp_path / "runs" / small_run.NAME / "metrics.jsonl")
+    assert [row["reward/unscored"] for row in rows] == [0.0, 0.0]
