@@ -10,6 +10,7 @@ FINISHED = f"{__file__}:short"
 NEVER = f"{__file__}:never"
 SOMETIMES = f"{__file__}:sometimes"
 EXPECTED = f"{__file__}:expected"
+LABELLED = f"{__file__}:labelled"
 
 
 def counts(completions: list[str], **columns: Any) -> list[dict[str, float]]:
@@ -41,3 +42,10 @@ def sometimes(completion: str) -> float:
 def expected(completion: str, wanted: str) -> float:
     """How many words of the answer are those that the prompt's row wants."""
     return float(sum(word in wanted.split() for word in completion.split()))
+
+
+def labelled(completion: str, label: str = "") -> dict[str, float]:
+    """Whether the label is in the answer, and its words."""
+    if completion == "fail":
+        raise ValueError("cannot read this")
+    return {"right": float(bool(label) and label in completion.split()), "words": 0.1 * len(completion.split())}

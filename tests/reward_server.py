@@ -23,7 +23,7 @@ from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.standalone import build_ensemble
 from holdfast.run.directory import RunDirectory
 from holdfast.serving.app import create_app
-from holdfast.serving.service import Service
+from holdfast.serving.service import ServedVersions, Service
 from holdfast.serving.tokens import Tokens
 from holdfast.serving.versions import open_run
 
@@ -63,11 +63,16 @@ class Served:
         return status, json.loads(raw) if "json" in headers.get("content-type", "") else raw, headers
 
 
-@contextlib.contextmanager
-def serving_rewards(run: Path, **settings: Any) -> Iterator[Served]:
+def serving_rewards(run: Path, **settings: Any) -> contextlib.AbstractContextManager[Served]:
     """The service of a run, as the command line puts it together."""
+    return serving_versions(open_run(run), **settings)
+
+
+@contextlib.contextmanager
+def serving_versions(versions: ServedVersions, **settings: Any) -> Iterator[Served]:
+    """The service of whatever has versions."""
     said: list[str] = []
-    service = Service(open_run(run), say=said.append, **settings)
+    service = Service(versions, say=said.append, **settings)
     listener, address = bind("127.0.0.1", 0)
     server = uvicorn.Server(server_config(create_app(service, Tokens.of(TOKEN, OWNER)), 30))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

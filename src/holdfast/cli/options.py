@@ -83,7 +83,6 @@ def add_reward_option(parser: argparse.ArgumentParser) -> None:
 
 def reward_of(args: argparse.Namespace) -> tuple[Path | None, tuple[str, ...]]:
     """The directory of an ensemble that --reward names, or else the settings for a reward that is given."""
-    from holdfast.config.reward_source import kind_of
     from holdfast.errors import HoldfastError
 
     named: str | None = args.reward
@@ -94,6 +93,14 @@ def reward_of(args: argparse.Namespace) -> tuple[Path | None, tuple[str, ...]]:
                 "reward.source may be, such as my_reward.py:score."
             )
         return None, ()
+    return source_of(named)
+
+
+def source_of(named: str) -> tuple[Path | None, tuple[str, ...]]:
+    """The same of what is named: a directory, or whatever reward.source may be."""
+    from holdfast.config.reward_source import kind_of
+    from holdfast.errors import HoldfastError
+
     try:
         is_source = not Path(named).is_dir() and bool(kind_of(named, "--reward"))
     except HoldfastError:

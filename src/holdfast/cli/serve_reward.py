@@ -1,4 +1,4 @@
-"""`holdfast serve-reward`: a run's reward ensemble as a service for other trainers."""
+"""`holdfast serve-reward`: a run's reward ensemble, or a reward of yours, as a service for other trainers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.options import add_config_options, add_verb, config_of
+from holdfast.cli.options import add_config_options, add_verb, config_of, source_of
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.serving.versions import EnsembleSource
+    from holdfast.serving.service import ServedVersions
 
 DETAILS = """\
 examples:
   holdfast serve-reward runs/demo --token-file token --make-token     makes the token, then serves the run's ensemble
   holdfast serve-reward my-rm --policy ./my-sft --token-file token    an ensemble of `holdfast reward`
+  holdfast serve-reward my_reward.py:score --token-file token         whatever reward.source may be
 The trainers' addresses, with the token for TOKEN:
   OpenRLHF   --reward.remote_url http://127.0.0.1:8713/t/TOKEN/get_reward
   slime      --rm-type remote_rm --rm-url http://127.0.0.1:8713/t/TOKEN/slime
@@ -31,9 +32,12 @@ GRACE_SECONDS = 30
 
 def add(verbs: Any) -> None:
     parser = add_verb(
-        verbs, "serve-reward", "score answers for other trainers with a run's reward ensemble", work, DETAILS
+        verbs, "serve-reward", "score answers for other trainers with a run's reward, or one of yours", work, DETAILS
     )
-    parser.add_argument("source", type=Path, metavar="RUN", help="a run directory, or a directory of `holdfast reward`")
+    parser.add_argument(
+        "source", metavar="REWARD",
+        help="a run directory, a directory of `holdfast reward`, or what reward.source may be",
+    )  # fmt: skip
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
     parser.add_argument("--port", type=int, default=8713, help="port to listen on (8713); 0 takes a free one")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="the token to ask with (HOLDFAST_REWARD_TOKEN)")
@@ -96,17 +100,25 @@ def settings_of(args: argparse.Namespace) -> tuple[Any, Any]:
     return Limits(args.wait_ms, args.batch, args.queue), WatchSettings(window=args.window, level=args.suspicion)
 
 
-def open_source(args: argparse.Namespace) -> EnsembleSource:
-    """A run knows its own settings and labels; a bare ensemble has to be told."""
+def open_source(args: argparse.Namespace) -> ServedVersions:
+    """A run knows its own settings and labels; a bare ensemble has to be told, and a reward of yours stands alone."""
     from holdfast.reward.ensemble import members_in
-    from holdfast.serving.versions import open_directory, open_run
+    from holdfast.run.directory import RunDirectory
+    from holdfast.serving.versions import open_directory, open_given, open_run
 
+    directory, source = source_of(args.source)
+    if directory is None:
+        if args.labels:
+            raise HoldfastError("--labels is for a bare ensemble; leave it out.")
+        return open_given(config_of(args, *source))
+    args.source = directory
     if (args.source / "manifest.json").is_file():
         options = {"--policy": args.policy, "--config": args.config, "--set": args.overrides, "--labels": args.labels}
         for option, value in options.items():
             if value:
                 raise HoldfastError(f"{option} is for a bare ensemble; {args.source} is a run and has its own.")
-        return open_run(args.source, args.chat_template)
+        config = RunDirectory.open(args.source).config()
+        return open_given(config) if config.reward.given else open_run(args.source, args.chat_template)
     members = members_in(args.source)
     config = config_of(args, f"reward.members={members}", "sft.epochs=0")
     return open_directory(args.source, config, args.labels, args.chat_template)

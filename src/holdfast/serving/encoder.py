@@ -8,7 +8,8 @@ query              prompt and answer in one text, as OpenRLHF sends them: the pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ class AnswerToScore:
     text: str
     whole: bool = False
     may_be_empty: bool = False
+    columns: Mapping[str, Any] = field(default_factory=dict)  # what a reward that is given may read beside the prompt
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Encoder:
             if prompt and query.startswith(prompt):
                 return query[len(prompt) :]
             # Tokens that are decoded again may come with other spaces than they went in.
-            end = _after(query, prompt)
+            end = after(query, prompt)
             if end is not None:
                 return query[end:].lstrip()
             tail = self.tail.strip()
@@ -123,7 +125,7 @@ class Encoder:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-def _after(query: str, prompt: str) -> int | None:
+def after(query: str, prompt: str) -> int | None:
     """Where a text goes on after its beginning, spaces left aside; None where it begins with something else."""
     at = 0
     for piece in prompt.split():

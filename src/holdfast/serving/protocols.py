@@ -7,7 +7,8 @@
     plain     POST /score         {"prompts", "responses"} or {"messages"} or one of each -> version, answers
 
 In the trainers' own an empty answer is scored as the end token alone: a policy may well say nothing, and a trainer
-that is refused would stop. Their labels are what a rule would compare with; an ensemble has no use for them.
+that is refused would stop. Their labels are what a rule compares with: a reward that is given reads them as the column
+`label`, and an ensemble has no use for them.
 """
 
 from __future__ import annotations
@@ -132,10 +133,16 @@ def read_openrlhf(body: bytes) -> TrainerRequest:
     queries = list_of(_field(document, "query"), "query")
     prompts = list_of(_field(document, "prompts"), "prompts")
     count = _equal({"query": queries, "prompts": prompts})
+    labels = list_of(document.get("labels") or [None] * count, "labels")
+    _equal({"query": queries, "labels": labels})
     return TrainerRequest(
         [
             AnswerToScore(
-                text_of(prompts[i], f"prompts[{i}]"), text_of(queries[i], f"query[{i}]"), True, may_be_empty=True
+                text_of(prompts[i], f"prompts[{i}]"),
+                text_of(queries[i], f"query[{i}]"),
+                True,
+                may_be_empty=True,
+                columns=_labelled(labels[i]),
             )
             for i in range(count)
         ]
@@ -146,7 +153,9 @@ def answer_openrlhf(scored: ScoredRequest, request: TrainerRequest) -> tuple[byt
     """`rewards` are the scores; `scores`, by which OpenRLHF filters prompts, have to lie between 0 and 1."""
     version = [float(scored.version)] * len(request.asked)
     logs = {"ensemble_spread": scored.spreads, "ensemble_version": version}
-    squashed = [1.0 / (1.0 + math.exp(-max(-500.0, x))) for x in scored.scores]
+    if scored.given:
+        logs = {name: list(values) for name, values in scored.components.items()}
+    squashed = [1.0 / (1.0 + math.exp(-max(-500.0, x))) for x in scored.all_scores()]
     return _json({"rewards": scored.scores, "scores": squashed, "extra_logs": logs})
 
 
@@ -156,11 +165,12 @@ def answer_openrlhf(scored: ScoredRequest, request: TrainerRequest) -> tuple[byt
 def read_slime(body: bytes) -> TrainerRequest:
     document = json_object(body)
     prompt = prompt_of(_field(document, "prompt"), "prompt")
-    return TrainerRequest([AnswerToScore(prompt, text_of(_field(document, "response"), "response"), may_be_empty=True)])
+    response, columns = text_of(_field(document, "response"), "response"), _labelled(document.get("label"))
+    return TrainerRequest([AnswerToScore(prompt, response, may_be_empty=True, columns=columns)])
 
 
 def answer_slime(scored: ScoredRequest, request: TrainerRequest) -> tuple[bytes, str]:
-    return _json(scored.scores[0])
+    return _json(scored.all_scores()[0])
 
 
 # --- OAT --------------------------------------------------------------------------------------------------------
@@ -188,7 +198,7 @@ def read_oat(body: bytes) -> TrainerRequest:
 
 def answer_oat(scored: ScoredRequest, request: TrainerRequest) -> tuple[bytes, str]:
     if not request.pairs:
-        return _packed({"batch_score": scored.scores, "batch_first_win_prob": []})
+        return _packed({"batch_score": scored.all_scores(), "batch_first_win_prob": []})
     wins = [scored.first_wins(i, i + 1) for i in range(0, len(request.asked), 2)]
     return _packed({"batch_score": [], "batch_first_win_prob": wins})
 
@@ -238,10 +248,15 @@ def read_plain(body: bytes) -> TrainerRequest:
     prompts = list_of(_field(document, "prompts"), "prompts")
     responses = list_of(_field(document, "responses"), "responses")
     count = _equal({"prompts": prompts, "responses": responses})
+    rows = list_of(document.get("columns") or [{}] * count, "columns")
+    _equal({"prompts": prompts, "columns": rows})
     return TrainerRequest(
         [
             AnswerToScore(
-                prompt_of(prompts[i], f"prompts[{i}]"), text_of(responses[i], f"responses[{i}]"), may_be_empty=empty
+                prompt_of(prompts[i], f"prompts[{i}]"),
+                text_of(responses[i], f"responses[{i}]"),
+                may_be_empty=empty,
+                columns=_object(rows[i]),
             )
             for i in range(count)
         ]
@@ -257,11 +272,27 @@ def _conversation(turns: object, what: str, empty: bool) -> AnswerToScore:
 
 
 def answer_plain(scored: ScoredRequest, request: TrainerRequest) -> tuple[bytes, str]:
+    if scored.given:
+        given = [_given(scored, place) for place in range(len(request.asked))]
+        return _json({"version": scored.version, "answers": given})
     answers = [
         {"score": score, "spread": scored.spreads[i], "members": scored.members(i)}
         for i, score in enumerate(scored.scores)
     ]
     return _json({"version": scored.version, "answers": answers})
+
+
+def _given(scored: ScoredRequest, place: int) -> dict[str, Any]:
+    """One answer's score with its components, or why it has none."""
+    if place in scored.unscored:
+        return {"score": None, "reason": scored.unscored[place]}
+    components = {name: values[place] for name, values in scored.components.items() if not math.isnan(values[place])}
+    return {"score": scored.scores[place], "components": components}
+
+
+def _labelled(label: object) -> dict[str, Any]:
+    """What a trainer sends as the label of a prompt, as a column of its row."""
+    return {} if label is None else {"label": label}
 
 
 def _json(document: object) -> tuple[bytes, str]:

@@ -6,8 +6,8 @@ Shapes: K member, B answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,19 +22,38 @@ from holdfast.web.security import Refused
 
 @dataclass(frozen=True, eq=False)
 class ScoredRequest:
-    """What a version says of the answers of one request; `raw_KB` are Bradley-Terry log-odds, the rest standardised."""
+    """What a version says of the answers of one request; `raw_KB` are Bradley-Terry log-odds, the rest standardised.
+
+    Of a reward that is given scores are as it gave them, NaN where it gave none; `unscored` says why.
+    """
 
     version: int
     scores: list[float]
     spreads: list[float]
     members_KB: Tensor
     raw_KB: Tensor
+    unscored: Mapping[int, str] = field(default_factory=dict)
+    components: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def given(self) -> bool:
+        """Whether it is of a reward that is given."""
+        return bool(self.raw_KB.isnan().all())
+
+    def all_scores(self) -> list[float]:
+        """The scores, for whom an answer has to have one."""
+        if self.unscored:
+            place, why = min(self.unscored.items())
+            raise Refused(502, f"Answer {place} could not be scored: {why}.")
+        return self.scores
 
     def members(self, place: int) -> list[float]:
         return [float(x) for x in self.members_KB[:, place]]
 
     def first_wins(self, one: int, other: int) -> float:
         """The claimed probability that people prefer the one: sigma(mean over members of the raw difference)."""
+        if self.given:
+            raise Refused(422, "This reward is a number and claims no preference; ask for scores.")
         return float(torch.sigmoid((self.raw_KB[:, one] - self.raw_KB[:, other]).mean()))
 
 
@@ -60,6 +79,15 @@ class Scorer:
     @property
     def version(self) -> int:
         return self.ensemble.version
+
+    @property
+    def degraded(self) -> Mapping[int, str]:
+        """The members that are left out, and why."""
+        return self.ensemble.degraded
+
+    def tell_of(self, say: Callable[[str], None]) -> None:
+        """Tell of members that are left out while it serves."""
+        self.ensemble.tell = lambda left_out: say(str(left_out))
 
     def judge(self, prompts: Tokens, responses: Tokens) -> Judgement:
         return self.ensemble.judge(prompts, responses)

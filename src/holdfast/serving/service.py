@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from holdfast.errors import HoldfastError, first_line
 from holdfast.serving.batcher import Batcher, Limits, Requests
 from holdfast.serving.encoder import AnswerToScore
-from holdfast.serving.scorer import ScoredRequest, Scorer
-from holdfast.serving.versions import EnsembleSource
+from holdfast.serving.scorer import Pass, ScoredRequest, Scorer
 from holdfast.serving.watch import StreamWatch, WatchSettings
 from holdfast.web.security import Refused
 
@@ -42,12 +42,36 @@ class Tally:
         self.seconds += seconds
 
 
+class ServedScorer(Protocol):
+    """Scores requests: a version of an ensemble, or a reward that is given."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def degraded(self) -> Mapping[int, str]: ...
+
+    def tell_of(self, say: Callable[[str], None]) -> None: ...
+
+    def answer(self, requests: Sequence[Sequence[AnswerToScore]]) -> Pass: ...
+
+
+class ServedVersions(Protocol):
+    """Where scorers come from, by the numbers of their versions."""
+
+    def in_use(self) -> int: ...
+
+    def numbers(self) -> list[int]: ...
+
+    def load(self, number: int) -> ServedScorer: ...
+
+
 class Service:
     """One version at a time: a pass takes the scorer once, and a swap replaces it between two passes."""
 
     def __init__(
         self,
-        source: EnsembleSource,
+        source: ServedVersions,
         version: int | None = None,
         follow_seconds: float = 0.0,
         limits: Limits | None = None,
@@ -57,7 +81,7 @@ class Service:
         self.source, self._say, self._follow = source, say, follow_seconds
         self.watch = StreamWatch(watch or WatchSettings(), say)
         self.tally = Tally()
-        self.scorer: Scorer = self._loaded(source.in_use() if version is None else version)
+        self.scorer: ServedScorer = self._loaded(source.in_use() if version is None else version)
         self._pinned = version is not None
         self.batcher = Batcher(self._work, limits or Limits())
         self._following: asyncio.Task[None] | None = None
@@ -100,17 +124,18 @@ class Service:
         self.tally.swaps += 1
         self._say(f"Version {number} of the ensemble scores from now on, in the place of version {was}.")
 
-    def _loaded(self, number: int) -> Scorer:
+    def _loaded(self, number: int) -> ServedScorer:
         """A version, whose members that are left out while it serves are told of."""
         scorer = self.source.load(number)
-        for member, why in scorer.ensemble.degraded.items():
+        for member, why in scorer.degraded.items():
             self._say(f"Version {number} was made without reward member {member}, since it {why}.")
-        scorer.ensemble.tell = lambda left_out: self._say(str(left_out))
+        scorer.tell_of(self._say)
         return scorer
 
-    def _prepared(self, number: int) -> Scorer:
+    def _prepared(self, number: int) -> ServedScorer:
         scorer = self._loaded(number)
-        self.watch.prepare(scorer)
+        if isinstance(scorer, Scorer):
+            self.watch.prepare(scorer)
         return scorer
 
     async def _keep_up(self) -> None:
@@ -146,10 +171,12 @@ class Service:
             tell([self._alone(scorer, request) for request in requests])
             return
         tell(done.outcomes)
-        if done.judgement is not None and bool(done.judgement.scores_KB.isfinite().all()):
+        if not isinstance(scorer, Scorer) or done.judgement is None:
+            return
+        if bool(done.judgement.scores_KB.isfinite().all()):
             self.watch.see(scorer, done.prompts, done.responses, done.judgement)
 
-    def _alone(self, scorer: Scorer, request: Sequence[AnswerToScore]) -> ScoredRequest | Refused:
+    def _alone(self, scorer: ServedScorer, request: Sequence[AnswerToScore]) -> ScoredRequest | Refused:
         try:
             return scorer.answer([request]).outcomes[0]
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -172,7 +199,7 @@ def metrics_text(service: Service) -> str:
     family("passes_total", "counter", "Passes over a batch.", ("", float(service.batcher.passes)))
     family("waiting", "gauge", "Answers that wait to be scored.", ("", float(service.batcher.waiting)))
     family("version", "gauge", "The ensemble's version in use.", ("", float(service.scorer.version)))
-    degraded = float(len(service.scorer.ensemble.degraded))
+    degraded = float(len(service.scorer.degraded))
     family("members_degraded", "gauge", "Reward members that are left out.", ("", degraded))
     family("swaps_total", "counter", "Changes of the version.", ("", float(tally.swaps)))
     buckets, below = [], 0

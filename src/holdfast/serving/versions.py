@@ -29,12 +29,14 @@ from holdfast.randomness import generator
 from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.label_index import Answered
 from holdfast.reward.replay import draw_replay
+from holdfast.reward.sources.opening import open_source
 from holdfast.reward.standalone import load_ensemble
 from holdfast.run.directory import RunDirectory
 from holdfast.run.host import KNOWN_ANSWERS, KNOWN_COMPARISONS
 from holdfast.run.inputs import choose_threads, set_up_torch
 from holdfast.run.origin import load_policy
 from holdfast.serving.encoder import Encoder, Prompts
+from holdfast.serving.given import GivenVersions
 from holdfast.serving.scorer import Scorer
 
 # Later than any round and any label.
@@ -107,6 +109,14 @@ def open_run(path: Path, prompts: Prompts = "auto") -> EnsembleSource:
     lm, codec = load_causal_lm(run.reference)
     choose_threads(config, lm)
     return EnsembleSource(run.rewards, config, lm.to(config.run.device), codec, run, prompts=prompts)
+
+
+def open_given(config: Config) -> GivenVersions:
+    """A reward that stands still, by the settings that name it."""
+    set_up_torch(config)
+    source = open_source(config.reward, config.judge, config.run.device, config.policy.micro_batch_tokens)
+    assert source is not None, "a run whose reward is given, or a source that was named"
+    return GivenVersions(source)
 
 
 def open_directory(path: Path, config: Config, labels: Path | None, prompts: Prompts = "auto") -> EnsembleSource:
