@@ -187,9 +187,9 @@ def test_what_the_loss_is_a_mean_of_by_hand(mean: LossMean, loss: float) -> None
     assert sum(part.item() for part in parts) == pytest.approx(loss, abs=1e-7)
 
 
-def test_an_answer_longer_than_the_constant_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="has 3 tokens, and the constant length is 2"):
-        loss_divisor("length", LENGTHS, 2)
+def test_a_constant_length_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        loss_divisor("length", LENGTHS, 0)
 
 
 def test_clip_higher_by_hand() -> None:

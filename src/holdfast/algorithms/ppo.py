@@ -88,8 +88,8 @@ def loss_divisor(mean: LossMean, lengths_B: Sequence[int], longest: int) -> int:
         return sum(lengths_B)
     if mean == "answer":
         return len(lengths_B)
-    if longest < max(lengths_B):
-        raise ValueError(f"The longest answer has {max(lengths_B)} tokens, and the constant length is {longest}.")
+    if longest < 1:
+        raise ValueError(f"The constant length that a loss is divided by is at least 1, not {longest}.")
     return len(lengths_B) * longest
 
 
