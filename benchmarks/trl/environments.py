@@ -52,9 +52,11 @@ def peer_environment(
     return python, versions
 
 
-def driver_command(python: Path, driver: str, job: Mapping[str, Any]) -> list[str]:
+def driver_command(python: Path, driver: str, job: Mapping[str, Any], processes: int = 1) -> list[str]:
     """How to start one of the drivers in a peer's environment, from the checkout's root."""
-    return [str(python), "-m", f"benchmarks.trl.drivers.{driver}", json.dumps(job)]
+    # `accelerate launch` hands several processes over to the same program.
+    several = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    return [str(python), *(several if processes > 1 else []), "-m", f"benchmarks.trl.drivers.{driver}", json.dumps(job)]
 
 
 def peer_variables() -> dict[str, str]:
@@ -63,11 +65,12 @@ def peer_variables() -> dict[str, str]:
     return kept | QUIET | {"PYTHONPATH": str(ROOT / "src")}
 
 
-def run_driver(python: Path, driver: str, job: Mapping[str, Any], code: int = 0) -> None:
-    """Run a driver to its end, which has to come with this exit code, on one thread."""
-    command, variables = driver_command(python, driver, job), peer_variables() | {"OMP_NUM_THREADS": "1"}
+def run_driver(python: Path, driver: str, job: Mapping[str, Any], code: int = 0, processes: int = 1) -> None:
+    """Run a driver to its end, which has to come with this exit code, on one thread in each process."""
+    command, variables = driver_command(python, driver, job, processes), peer_variables() | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=ROOT, check=False)
-    if done.returncode != code:
+    # The launcher of several processes has a code of its own for those that failed.
+    if done.returncode != (1 if code and processes > 1 else code):
         raise HoldfastError(f"TRL failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
 
 

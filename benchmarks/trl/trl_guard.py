@@ -1,9 +1,13 @@
 """Does the guard hold in somebody else's trainer? TRL's GRPO and RLOO on a reward with a flaw in it, bare and guarded.
 
-From some step on every member of the ensemble pays for words (`verbosity`). A bare run learns to use that; a guarded
-one is audited every few steps, and goes back. Then a guarded run of each is killed and resumed from its checkpoint: it
-has to end as the unbroken one did, bit for bit, and its guard with the same memory. Gold is measured here afterwards,
-on the trainer's checkpoints.
+plain        GRPO at TRL's own defaults (dapo, beta 0) on two plain Python functions, of which one pays for words; in
+             one process, in two with DDP and in two with FSDP2. A healthy control has the other function alone
+grpo, rloo   on an ensemble all of whose members pay for words from some step on (`verbosity`), with a beta
+
+A bare run learns to use the flaw; a guarded one is audited every few steps, and goes back. Then a guarded run of each
+is killed and resumed from its checkpoint: it has to end as the unbroken one did, bit for bit, and its guard with the
+same memory. What each process's weights were before each step is written down by the runs: after a rollback they have
+to be those of the good policy, in every process. Gold is measured here afterwards, on the trainer's checkpoints.
 
 TRL is installed into an environment of its own in --work the first time.
 
@@ -28,6 +32,7 @@ from benchmarks.record import keep, parser_of
 from benchmarks.speed.cases import GROUP_PEER
 from benchmarks.trl.environments import peer_environment, run_driver
 from holdfast.config import load_config
+from holdfast.events.levels import ALARMS
 from holdfast.lab.observer import OBSERVER_SEED, gold_of, scores_of
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
@@ -50,8 +55,15 @@ ANSWERS_TO_MEASURE = 200
 JOB: dict[str, Any] = {
     "steps": 40, "every": 8, "onset": 16, "flaw": "verbosity", "weight": 2.0, "answers": 64, "group": 8,
     "new_tokens": 48, "beta": 0.05, "lr": 1e-3, "beta_factor": 3.0, "pairs": 16, "more_pairs": 48, "cut": 0,
-    "resume": "",
+    "resume": "", "reward": "ensemble", "loss": None, "sharded": False,
 }  # fmt: skip
+# What is not named here is TRL's default. There are 64 answers in a step either way.
+PLAIN: dict[str, Any] = {"reward": "flawed", "beta": None, "algorithm": "grpo"}
+PLACES: dict[str, dict[str, Any]] = {
+    "one": {"processes": 1},
+    "ddp": {"processes": 2, "answers": 32},
+    "fsdp2": {"processes": 2, "answers": 32, "sharded": True},
+}
 # In the middle of a step, after the checkpoint of a round that was rolled back.
 CUT, RESUMED_FROM, CUT_CODE = 28, "checkpoint-24", 7
 
@@ -66,11 +78,11 @@ def prepare(seed: int, directory: Path) -> RunDirectory:
     return run
 
 
-def train(python: Path, run: RunDirectory, output: Path, seed: int, **changes: Any) -> float:
-    """A run of TRL's in its own process; returns its seconds."""
+def train(python: Path, run: RunDirectory, output: Path, seed: int, processes: int = 1, **changes: Any) -> float:
+    """A run of TRL's in its own process or processes; returns its seconds."""
     job = JOB | {"run": str(run.path), "output": str(output), "seed": seed} | changes
     began = time.perf_counter()
-    run_driver(python, "guard", job, CUT_CODE if job["cut"] else 0)
+    run_driver(python, "guard", job, CUT_CODE if job["cut"] else 0, processes)
     return time.perf_counter() - began
 
 
@@ -111,25 +123,55 @@ def guarded_by(output: Path) -> dict[str, Any]:
     }
 
 
-def compare(python: Path, run: RunDirectory, observer: Observer, seed: int, algorithm: str) -> dict[str, Any]:
-    """A bare and a guarded run of one algorithm."""
+def compare(
+    python: Path, run: RunDirectory, observer: Observer, seed: int, name: str, **changes: Any
+) -> dict[str, Any]:
+    """A bare and a guarded run of one kind."""
     found: dict[str, Any] = {}
     for arm in ("bare", "guarded"):
-        output = run.path.parent / f"{algorithm}-{arm}"
-        seconds = train(python, run, output, seed, algorithm=algorithm, guarded=arm == "guarded")
+        output = run.path.parent / f"{name}-{arm}"
+        seconds = train(python, run, output, seed, guarded=arm == "guarded", **changes)
         found[arm] = {"curve": observer.curve(output), "final": observer.measure(output / "final"), "seconds": seconds}
-    found["guarded"] |= guarded_by(output)
+    found["guarded"] |= guarded_by(output) | {"rolled_back_in_every_process": same_after_rollbacks(output)}
+    found["guarded"]["cost"] = cost_of(output)
     line = ", ".join(f"{arm} {found[arm]['final']['gold']:+.3f}" for arm in ("bare", "guarded"))
-    print(f"seed {seed} {algorithm}: final gold {line}; rolled back at {found['guarded']['rollbacks']}", flush=True)
+    print(f"seed {seed} {name}: final gold {line}; rolled back at {found['guarded']['rollbacks']}", flush=True)
     return found
 
 
-def resume(python: Path, run: RunDirectory, seed: int, algorithm: str, unbroken: Path) -> dict[str, Any]:
+def same_after_rollbacks(output: Path) -> bool:
+    """Whether every process began the step after each rollback with the weights that the good policy had there."""
+    rollbacks = guarded_by(output)["rollbacks"]
+    for path in sorted(output.glob("weights-*.jsonl")):
+        before = {row["step"]: row["weights"] for row in map(json.loads, path.read_text().splitlines())}
+        if any(first in before and before[first] != before[to] for first, to in rollbacks):
+            return False
+    return bool(rollbacks)
+
+
+def cost_of(output: Path) -> dict[str, float]:
+    """What the guard adds to a step of the same run, and what audits and baselines take beside that."""
+    seconds = json.loads((output / "seconds.json").read_text())
+    steps = seconds["training"] - seconds["audits"]
+    return {**seconds, "guarded_over_unguarded_step": steps / (steps - seconds["guard"])}
+
+
+def control(python: Path, run: RunDirectory, observer: Observer, seed: int) -> dict[str, Any]:
+    """A guarded run on the function without the flaw, which is not to be called."""
+    output = run.path.parent / "healthy"
+    train(python, run, output, seed, guarded=True, **PLAIN | {"reward": "healthy"})
+    found = {"final": observer.measure(output / "final"), **guarded_by(output)}
+    found["called"] = any(level in ALARMS for _, level, _ in found["verdicts"])
+    print(f"seed {seed} healthy: final gold {found['final']['gold']:+.3f}; called: {found['called']}", flush=True)
+    return found
+
+
+def resume(python: Path, run: RunDirectory, seed: int, name: str, **changes: Any) -> dict[str, Any]:
     """The guarded run once more, killed in the middle of a step and resumed in another process."""
-    output = run.path.parent / f"{algorithm}-resumed"
-    train(python, run, output, seed, algorithm=algorithm, guarded=True, cut=CUT)
+    output, unbroken = run.path.parent / f"{name}-resumed", run.path.parent / f"{name}-guarded"
+    train(python, run, output, seed, guarded=True, cut=CUT, **changes)
     saved = output / RESUMED_FROM
-    train(python, run, output, seed, algorithm=algorithm, guarded=True, resume=str(saved))
+    train(python, run, output, seed, guarded=True, resume=str(saved), **changes)
     one, other = (load_file(path / "final" / "model.safetensors") for path in (unbroken, output))
     states = [guard_state(path / f"checkpoint-{JOB['steps']}") for path in (unbroken, output)]
     found = {
@@ -138,51 +180,64 @@ def resume(python: Path, run: RunDirectory, seed: int, algorithm: str, unbroken:
         "weights_equal": all(torch.equal(one[name], other[name]) for name in one),
         "guard_equal": states[0] == states[1],
     }
-    print(f"seed {seed} {algorithm} killed at step {CUT} and resumed: {found}", flush=True)
+    print(f"seed {seed} {name} killed at step {CUT} and resumed: {found}", flush=True)
     return found
 
 
 def guard_state(checkpoint: Path) -> dict[str, Any]:
-    """A saved guard but for where files end, which tells that it was resumed."""
+    """A saved guard but for what its files came to, which tells that it was resumed."""
     state = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["holdfast"]
-    return {name: value for name, value in state.items() if name != "offsets"}
+    return {name: value for name, value in state.items() if name != "tracker"}
 
 
-def of_seed(python: Path, seed: int, work: Path, algorithms: Sequence[str]) -> dict[str, Any]:
+def kinds_of(only: str | None) -> dict[str, dict[str, Any]]:
+    """The kinds of runs, by name, with what is different in them."""
+    plain = {f"plain-{place}": PLAIN | changes for place, changes in PLACES.items()}
+    kinds = plain | {name: {"algorithm": name} for name in ALGORITHMS}
+    return kinds if only is None else {name: each for name, each in kinds.items() if name.startswith(only)}
+
+
+def of_seed(python: Path, seed: int, work: Path, only: str | None) -> dict[str, Any]:
     directory = work / f"trl_guard-{seed}"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     run = prepare(seed, directory)
     observer = Observer(run)
     found: dict[str, Any] = {"reference": observer.measure(run.reference)}
-    for algorithm in algorithms:
-        found[algorithm] = compare(python, run, observer, seed, algorithm)
-        found[algorithm]["resumed"] = resume(python, run, seed, algorithm, directory / f"{algorithm}-guarded")
+    for name, changes in kinds_of(only).items():
+        found[name] = compare(python, run, observer, seed, name, **changes)
+        found[name]["resumed"] = resume(python, run, seed, name, **changes)
+    if only in (None, "plain"):
+        found["healthy"] = control(python, run, observer, seed)
     return found
+
+
+def held(found: dict[str, Any]) -> bool:
+    """Whether a seed shows what it has to."""
+    kinds = [found[name] for name in kinds_of(None) if name in found]
+    return not found.get("healthy", {"called": False})["called"] and all(
+        kind["guarded"]["final"]["gold"] > kind["bare"]["final"]["gold"]
+        and kind["guarded"]["rolled_back_in_every_process"]
+        and kind["resumed"]["weights_equal"]
+        and kind["resumed"]["guard_equal"]
+        for kind in kinds
+    )
 
 
 def main(words: Sequence[str]) -> int:
     parser = parser_of("trl_guard", __doc__)
     parser.add_argument("--seeds", type=int, default=1, help="seeds, from --first-seed on (1)")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="the first (1000; below it is tuning)")
-    parser.add_argument("--only", choices=ALGORITHMS, help="one algorithm, and nothing is kept")
+    parser.add_argument("--only", choices=("plain", *ALGORITHMS), help="one kind, kept in a file of its own")
     parser.add_argument("--work", type=Path, default=Path(".bench"), help="for TRL's environment and the runs (.bench)")
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     began = time.perf_counter()
     python, versions = peer_environment(GROUP_PEER, args.work, print, ALSO)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
-    chosen = [args.only] if args.only else list(ALGORITHMS)
-    found = {str(seed): of_seed(python, seed, args.work.absolute(), chosen) for seed in seeds}
-    held = all(
-        found[seed][name]["guarded"]["final"]["gold"] > found[seed][name]["bare"]["final"]["gold"]
-        and found[seed][name]["guarded"]["rollbacks"]
-        and found[seed][name]["resumed"]["weights_equal"]
-        and found[seed][name]["resumed"]["guard_equal"]
-        for seed in found
-        for name in chosen
-    )
-    print(f"{'held' if held else 'NOT HELD'} in {time.perf_counter() - began:.0f} s")
-    if not args.only:
-        keep("trl_guard", {"peer": versions, "settings": JOB, "held": held, "seeds": found})
-    return 0 if held else 1
+    found = {str(seed): of_seed(python, seed, args.work.absolute(), args.only) for seed in seeds}
+    holds = all(map(held, found.values()))
+    print(f"{'held' if holds else 'NOT HELD'} in {time.perf_counter() - began:.0f} s")
+    name = f"trl_guard_{args.only}" if args.only else "trl_guard"
+    keep(name, {"peer": versions, "settings": JOB, "plain": PLAIN, "held": holds, "seeds": found})
+    return 0 if holds else 1

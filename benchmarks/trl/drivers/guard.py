@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,45 @@ from holdfast.worlds.flaws import flaw_bonus
 from holdfast.worlds.registry import load_flaw, load_task, load_world
 
 CUT = 7  # exit code of a run that was cut on purpose
+
+
+class Witness(TrainerCallback):  # type: ignore[misc]
+    """Writes down, in each process, what its weights are before each step, to be compared afterwards."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer, self._rank = trainer, int(trainer.args.process_index)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        model, digest = self._trainer.accelerator.unwrap_model(self._trainer.model), sha256()
+        for parameter in model.parameters():
+            held = parameter.detach().to_local() if hasattr(parameter, "to_local") else parameter.detach()
+            digest.update(held.numpy().tobytes())
+        with (Path(args.output_dir) / f"weights-{self._rank}.jsonl").open("a") as file:
+            file.write(json.dumps({"step": state.global_step, "weights": digest.hexdigest()}) + "\n")
+
+
+class Clock:
+    """Seconds of training by what they were spent on: the guard at each step, its audits, and all the rest."""
+
+    def __init__(self, callback: HoldfastCallback) -> None:
+        self.seconds = {"guard": 0.0, "audits": 0.0}
+        own: Any = callback
+        accounts = {
+            "_note": "guard", "on_step_end": "guard", "on_train_begin": "audits", "_review": "audits",
+            "_measured": "audits",
+        }  # fmt: skip
+        for name, account in accounts.items():
+            setattr(own, name, self._timed(getattr(own, name), account))
+
+    def _timed(self, work: Callable[..., Any], account: str) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began, audits = time.perf_counter(), self.seconds["audits"]
+            result = work(*args, **kwargs)
+            inside = self.seconds["audits"] - audits if account == "guard" else 0.0
+            self.seconds[account] += time.perf_counter() - began - inside
+            return result
+
+        return timed
 
 
 class Planted(TrainerCallback):  # type: ignore[misc]
@@ -68,16 +110,21 @@ def drive(job: dict[str, Any]) -> None:
     if ensemble is not None:
         ensemble.end_ids = frozenset(trainer.eos_token_ids)  # in both arms, so that both have the same reward
     assert task.labeller is not None, "the built-in world has one"
+    trainer.add_callback(Witness(trainer))
     if job["guarded"]:
-        HoldfastCallback(
+        callback = HoldfastCallback(
             task.labeller,
             every=job["every"],
             guard=GuardConfig(beta_factor=job["beta_factor"]),
             audit=AuditConfig(pairs=job["pairs"], more_pairs=job["more_pairs"]),
             seed=job["seed"],
         ).attach(trainer)
-    trainer.train(resume_from_checkpoint=job["resume"] or None)
+        clock = Clock(callback)
+    metrics = trainer.train(resume_from_checkpoint=job["resume"] or None).metrics
     trainer.save_model(str(Path(job["output"]) / "final"))
+    if job["guarded"] and trainer.args.process_index == 0:
+        seconds = {**clock.seconds, "training": metrics["train_runtime"]}
+        (Path(job["output"]) / "seconds.json").write_text(json.dumps(seconds))
 
 
 def settings(job: dict[str, Any]) -> dict[str, Any]:
