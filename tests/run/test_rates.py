@@ -45,6 +45,16 @@ def test_adapters_have_rates_of_their_own_but_for_the_built_in_model(built_in: P
     assert rates_of(with_rates(lora, *load_causal_lm(built_in))[0]) == BUILT_IN.rates
 
 
+def test_a_rate_thirty_times_what_suits_the_model_is_warned_of(tmp_path: Path) -> None:
+    given = load_config(None, ["reward.lr=0.009", "refresh.lr=0.0029", "ppo.lr=1.0"])
+    _, chosen = with_rates(given, *load_causal_lm(model_directories.llama(tmp_path / "llama")))
+    (warning, _) = chosen.words(["reward.lr", "refresh.lr", "sft.lr", "ppo.lr"])
+    assert warning.startswith(
+        "WARNING: reward.lr = 0.009 is 30 times the 0.0003 that suits a small pretrained model of "
+    )
+    assert chosen.words(["refresh.lr", "ppo.lr"]) == [], "29 times is not told, and a step at ppo.lr is tried"
+
+
 def test_a_rate_that_is_set_stays_and_one_that_was_chosen_before_comes_again(built_in: Path) -> None:
     given = load_config(None, ["ppo.lr=1e-6", "sft.lr=0.5"])
     config, chosen = with_rates(given, *load_causal_lm(built_in), {"ppo.lr": 0.7, "reward.lr": 0.125})

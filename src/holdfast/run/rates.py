@@ -12,25 +12,38 @@ from holdfast.models.codec import Codec
 from holdfast.models.tiny import is_built_in
 from holdfast.text import format_setting
 
+# A rate that is set to so many times what suits the model is warned of.
+FAR = 30.0
+
 
 @dataclass(frozen=True)
 class ChosenRates:
-    """The rates that nobody has set, by the names of their settings, and what kind of model they were chosen for."""
+    """The rates that nobody has set, by the names of their settings, and what kind of model they were chosen for.
+
+    `far` are those that somebody has set far above what suits such a model, each with what does.
+    """
 
     kind: str = ""
     weights: int = 0
     rates: Mapping[str, float] | None = None
+    far: Mapping[str, tuple[float, float]] | None = None
 
     def __contains__(self, name: str) -> bool:
         return name in (self.rates or {})
 
     def words(self, names: Sequence[str]) -> list[str]:
-        """Those of these settings that were chosen, in a line; `ppo.lr` is only where the sizing of steps begins."""
+        """Which of these settings are far out, and which were chosen; `ppo.lr` is where the sizing of steps begins."""
+        large = [
+            f"WARNING: {name} = {format_setting(rate)} is {rate / suits:,.0f} times the {format_setting(suits)} that suits "
+            f"{self.kind} of {self.weights:,} weights; leave it out to have that."
+            for name, (rate, suits) in (self.far or {}).items()
+            if name in names
+        ]
         told = [f"{name} = {format_setting(rate)}" for name, rate in (self.rates or {}).items() if name in names]
         if not told:
-            return []
+            return large
         sized = "; steps are then sized by the KL that they move" if "ppo.lr" in self and "ppo.lr" in names else ""
-        return [f"Learning rates for {self.kind} ({self.weights:,} weights): {', '.join(told)}{sized}."]
+        return [*large, f"Learning rates for {self.kind} ({self.weights:,} weights): {', '.join(told)}{sized}."]
 
 
 def with_rates(
@@ -42,14 +55,17 @@ def with_rates(
     """
     weights = sum(p.numel() for p in lm.parameters())
     preset = preset_for(weights, is_built_in(lm, codec.tokenizer), config.policy.lora_rank > 0)
-    chosen, sections = {}, {}
+    chosen, sections, far = {}, {}, {}
     for name, rate in {**preset.rates, **(sealed or {})}.items():
         section = name.partition(".")[0]
         # There is no ensemble to train, or none to train from the beginning.
         unread = (config.reward.given and section in ("reward", "refresh")) or (
             config.reward.refresh and section == "reward"
         )
-        if getattr(config, section).lr == 0.0 and not unread:
+        given = getattr(config, section).lr
+        if given == 0.0 and not unread:
             chosen[name] = rate
             sections[section] = replace(getattr(config, section), lr=rate)
-    return replace(config, **sections), ChosenRates(preset.kind, weights, chosen)
+        elif name != "ppo.lr" and given >= FAR * rate:  # that one is tried before the first step
+            far[name] = given, rate
+    return replace(config, **sections), ChosenRates(preset.kind, weights, chosen, far)
