@@ -56,9 +56,9 @@ def test_a_rate_thirty_times_what_suits_the_model_is_warned_of(tmp_path: Path) -
 
 
 def test_a_rate_that_is_set_stays_and_one_that_was_chosen_before_comes_again(built_in: Path) -> None:
-    given = load_config(None, ["ppo.lr=1e-6", "sft.lr=0.5"])
+    given = load_config(None, ["ppo.lr=1e-6", "sft.lr=0.05"])
     config, chosen = with_rates(given, *load_causal_lm(built_in), {"ppo.lr": 0.7, "reward.lr": 0.125})
-    assert (config.ppo.lr, config.sft.lr, config.reward.lr) == (1e-6, 0.5, 0.125)
+    assert (config.ppo.lr, config.sft.lr, config.reward.lr) == (1e-6, 0.05, 0.125)
     assert "ppo.lr" not in chosen
     assert "reward.lr" in chosen
     assert chosen.words(["ppo.lr", "sft.lr"]) == []

@@ -34,8 +34,8 @@ class ChosenRates:
     def words(self, names: Sequence[str]) -> list[str]:
         """Which of these settings are far out, and which were chosen; `ppo.lr` is where the sizing of steps begins."""
         large = [
-            f"WARNING: {name} = {format_setting(rate)} is {rate / suits:,.0f} times the {format_setting(suits)} that suits "
-            f"{self.kind} of {self.weights:,} weights; leave it out to have that."
+            f"WARNING: {name} = {format_setting(rate)} is {rate / suits:,.0f} times the {format_setting(suits)} that "
+            f"suits {self.kind} of {self.weights:,} weights; leave it out to have that."
             for name, (rate, suits) in (self.far or {}).items()
             if name in names
         ]
