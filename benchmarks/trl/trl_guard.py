@@ -2,6 +2,7 @@
 
 plain        GRPO at TRL's own defaults (dapo, beta 0) on two plain Python functions, of which one pays for words; in
              one process, in two with DDP and in two with FSDP2. A healthy control has the other function alone
+forms        six steps on each form that rewards and losses take: async, a reward model, weights, loss types, LoRA
 grpo, rloo   on an ensemble all of whose members pay for words from some step on (`verbosity`), with a beta
 
 A bare run learns to use the flaw; a guarded one is audited every few steps, and goes back. Then a guarded run of each
@@ -11,7 +12,7 @@ to be those of the good policy, in every process. Gold is measured here afterwar
 
 TRL is installed into an environment of its own in --work the first time.
 
-python -m benchmarks trl_guard   writes benchmarks/results/trl_guard.json
+python -m benchmarks trl_guard   writes benchmarks/results/trl_guard.json, kind by kind
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.record import keep, parser_of
+from benchmarks.record import RESULTS, keep, made_by, parser_of
 from benchmarks.speed.cases import GROUP_PEER
 from benchmarks.trl.environments import peer_environment, run_driver
 from holdfast.config import load_config
@@ -48,7 +49,7 @@ from holdfast.worlds.registry import load_task, load_world
 
 ALSO = ("peft", "sqlalchemy")  # what the guard needs beside TRL
 FIRST_SEED = 1000
-ALGORITHMS = ("grpo", "rloo")
+KINDS = ("plain", "forms", "grpo", "rloo")
 ANSWERS_TO_MEASURE = 200
 
 # Chosen on seed 0.
@@ -117,7 +118,7 @@ def guarded_by(output: Path) -> dict[str, Any]:
     return {
         "verdicts": [[row["step"], row["level"], row["sentence"]] for row in rows if row["event"] == "verdict"],
         "rollbacks": [[row["step_from"], row["step_to"]] for row in rows if row["event"] == "rollback"],
-        "betas": [row["after"]["beta"] for row in rows if row["event"] == "action" and row["rung"] == "tighten"],
+        "remedies": [[row["step"], row["words"], row["after"]] for row in rows if row["event"] == "action"],
         "labels": sum(row["labels"] for row in rows if row["event"] == "audit"),
         "stopped": any(row["event"] == "stopped" for row in rows),
     }
@@ -190,37 +191,49 @@ def guard_state(checkpoint: Path) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "tracker"}
 
 
-def kinds_of(only: str | None) -> dict[str, dict[str, Any]]:
-    """The kinds of runs, by name, with what is different in them."""
+def arms_of(kind: str) -> dict[str, dict[str, Any]]:
+    """The runs of a kind, by name, with what is different in them."""
     plain = {f"plain-{place}": PLAIN | changes for place, changes in PLACES.items()}
-    kinds = plain | {name: {"algorithm": name} for name in ALGORITHMS}
-    return kinds if only is None else {name: each for name, each in kinds.items() if name.startswith(only)}
+    return plain if kind == "plain" else {kind: {"algorithm": kind}}
 
 
-def of_seed(python: Path, seed: int, work: Path, only: str | None) -> dict[str, Any]:
-    directory = work / f"trl_guard-{seed}"
+def of_seed(python: Path, seed: int, work: Path, kind: str) -> dict[str, Any]:
+    directory = work / f"trl_guard-{kind}-{seed}"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     run = prepare(seed, directory)
     observer = Observer(run)
     found: dict[str, Any] = {"reference": observer.measure(run.reference)}
-    for name, changes in kinds_of(only).items():
+    if kind == "forms":
+        file = directory / "found.json"
+        run_driver(
+            python, "forms", {"model": str(run.reference), "output": str(directory / "form"), "found": str(file)}
+        )
+        return {"forms": json.loads(file.read_text())}
+    for name, changes in arms_of(kind).items():
         found[name] = compare(python, run, observer, seed, name, **changes)
         found[name]["resumed"] = resume(python, run, seed, name, **changes)
-    if only in (None, "plain"):
+    if kind == "plain":
         found["healthy"] = control(python, run, observer, seed)
     return found
 
 
-def held(found: dict[str, Any]) -> bool:
+def held(found: dict[str, Any], kind: str) -> bool:
     """Whether a seed shows what it has to."""
-    kinds = [found[name] for name in kinds_of(None) if name in found]
+    if kind == "forms":
+        # Found, rolled back, the function to blame weighed down, and beta switched on.
+        return all(
+            form["verdicts"][0][0] == "hacking" and form["rollbacks"] and form["weights"][1][0] < form["weights"][0][0]
+            and form["beta"][1] > form["beta"][0]
+            for form in found["forms"].values()
+        )  # fmt: skip
+    arms = [found[name] for name in arms_of(kind)]
     return not found.get("healthy", {"called": False})["called"] and all(
-        kind["guarded"]["final"]["gold"] > kind["bare"]["final"]["gold"]
-        and kind["guarded"]["rolled_back_in_every_process"]
-        and kind["resumed"]["weights_equal"]
-        and kind["resumed"]["guard_equal"]
-        for kind in kinds
+        arm["guarded"]["final"]["gold"] > arm["bare"]["final"]["gold"]
+        and arm["guarded"]["rolled_back_in_every_process"]
+        and arm["resumed"]["weights_equal"]
+        and arm["resumed"]["guard_equal"]
+        for arm in arms
     )
 
 
@@ -228,16 +241,27 @@ def main(words: Sequence[str]) -> int:
     parser = parser_of("trl_guard", __doc__)
     parser.add_argument("--seeds", type=int, default=1, help="seeds, from --first-seed on (1)")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="the first (1000; below it is tuning)")
-    parser.add_argument("--only", choices=("plain", *ALGORITHMS), help="one kind, kept in a file of its own")
+    parser.add_argument("--only", choices=KINDS, help="one kind; what is kept of the others stays")
     parser.add_argument("--work", type=Path, default=Path(".bench"), help="for TRL's environment and the runs (.bench)")
     args = parser.parse_args(words)
     torch.set_num_threads(1)
-    began = time.perf_counter()
     python, versions = peer_environment(GROUP_PEER, args.work, print, ALSO)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
-    found = {str(seed): of_seed(python, seed, args.work.absolute(), args.only) for seed in seeds}
-    holds = all(map(held, found.values()))
-    print(f"{'held' if holds else 'NOT HELD'} in {time.perf_counter() - began:.0f} s")
-    name = f"trl_guard_{args.only}" if args.only else "trl_guard"
-    keep(name, {"peer": versions, "settings": JOB, "plain": PLAIN, "held": holds, "seeds": found})
+    holds = True
+    for kind in [args.only] if args.only else KINDS:
+        began = time.perf_counter()
+        found = {str(seed): of_seed(python, seed, args.work.absolute(), kind) for seed in seeds}
+        held_by_all, seconds = all(held(each, kind) for each in found.values()), time.perf_counter() - began
+        print(f"{kind} {'held' if held_by_all else 'NOT HELD'} in {seconds:.0f} s", flush=True)
+        holds &= held_by_all
+        settings = JOB | (PLAIN if kind == "plain" else {})
+        kept = {"made_by": made_by(), "peer": versions, "settings": settings, "held": held_by_all, "seeds": found}
+        keep("trl_guard", kept_before() | {kind: kept})
     return 0 if holds else 1
+
+
+def kept_before() -> dict[str, Any]:
+    """What is kept of each kind."""
+    file = RESULTS / "trl_guard.json"
+    kept = json.loads(file.read_text()) if file.is_file() else {}
+    return {kind: kept[kind] for kind in KINDS if kind in kept}

@@ -43,6 +43,14 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def remedy_of(run: str) -> str:
+    """What to do about a run of which a process is lost."""
+    return (
+        f" (processes.timeout_minutes); `holdfast resume {run}`, with as many processes as you like, goes on from the "
+        "newest checkpoint"
+    )
+
+
 @dataclass(frozen=True)
 class Order:
     """A piece of work: its name, the models it is about by their names, and what it needs."""
@@ -58,7 +66,7 @@ class Processes:
     def __init__(self) -> None:
         self.rank, self.world, self.local_rank = 0, 1, 0
         self.sharded = False
-        self.run = "RUN"
+        self.remedy = remedy_of("RUN")  # what to do where another process is lost
         self.models: dict[str, nn.Module] = {}
         self._mode: Literal["free", "joint", "apart"] = "free"
         self._minutes = 0.0
@@ -233,8 +241,7 @@ class Processes:
             self._broken = True
             raise HoldfastError(
                 "Another process of this run has ended, or kept this one waiting for more than "
-                f"{self._minutes:g} minutes (processes.timeout_minutes); `holdfast resume {self.run}`, with as many "
-                "processes as you like, goes on from the newest checkpoint."
+                f"{self._minutes:g} minutes{self.remedy}."
             ) from error
 
     def _names(self, models: Sequence[nn.Module]) -> tuple[str, ...] | None:

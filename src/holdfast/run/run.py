@@ -22,7 +22,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.guard.review import Outcome, win_rate
-from holdfast.parallel.processes import PROCESSES, world_size
+from holdfast.parallel.processes import PROCESSES, remedy_of, world_size
 from holdfast.preferences.labeller import Labeller, labeller_of
 from holdfast.report.page import write_report
 from holdfast.reward.ensemble import VersionStore
@@ -308,7 +308,7 @@ class Run:
             yield None
             return
         run, ensemble, (world, ingredients) = self.directory, self.directory.manifest().get("ensemble"), self._prepared
-        PROCESSES.run = str(run.path)
+        PROCESSES.remedy = remedy_of(str(run.path))
         with leading(), RunLock(run.path), run.keeping_failures():
             begun, worked, failed = time.monotonic(), False, True
             try:

@@ -112,6 +112,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
         if self._trainer is None or self._assembly is None:
             raise HoldfastError("HoldfastCallback was given to a trainer as a callback; call attach(trainer) instead.")
         PROCESSES.start(PATIENCE, cpu=self._trainer.accelerator.device.type == "cpu", sharded=False)
+        PROCESSES.remedy = "; resume the training from its newest checkpoint"
         PROCESSES.listen(False)
         if self._host is not None:
             self._host.close()
