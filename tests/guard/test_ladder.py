@@ -41,6 +41,16 @@ def test_watching_climbs_one_rung_a_round_and_tightens_three_times_in_a_run() ->
     assert rungs(climb(ladder, "watch")) == ["tighten"]
 
 
+def test_what_a_host_lacks_is_left_out() -> None:
+    ladder = Ladder(CONFIG, frozenset({"refresh", "label_more", "adversarial"}))
+    climbed = [rungs(climb(ladder, "watch")) for _ in range(5)]
+    assert climbed == [[], ["tighten"], ["tighten"], ["tighten"], []], "waiting first, and no more than three times"
+    assert rungs(climb(ladder, "hacking")) == ["rollback", "tighten"]
+    again = Ladder(CONFIG, ladder.lacks)
+    again.restore(json.loads(json.dumps(ladder.state())))
+    assert again == ladder
+
+
 @pytest.mark.parametrize("watched", [2, 3, 6])
 def test_a_healthy_round_takes_one_step_down_however_long_it_was_watched(watched: int) -> None:
     ladder = Ladder(CONFIG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -12,22 +13,28 @@ import pytest
 import torch
 from processes import Point, SlowSteps, command, resume, run_until, several
 from safetensors.torch import load_file
+from starlette.testclient import TestClient
 
 import given_rewards
 import model_directories
 import nostalgic
 import small_run
+import web_site
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.config import load_config
 from holdfast.models.batches import take_rows
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import word_tokenizer
+from holdfast.people.accounts import AccountStore
 from holdfast.preferences.pair import Pair
 from holdfast.reward.classifier import Classifier, classifier_ensemble
 from holdfast.reward.ensemble import VersionStore
 from holdfast.reward.scores import Asked
 from holdfast.reward.sources.model import ModelSource
+from holdfast.run.directory import RunDirectory
+from holdfast.web.app import create_app
+from holdfast.web.site import open_site
 from judge_stand_in import answering, parts_of
 from small_run import differences, events_of, result_of, rows_of
 
@@ -352,3 +359,56 @@ def test_of_several_processes_the_first_alone_asks_the_source(tmp_path: Path) ->
     assert len(askers) == 1
     rows = rows_of(tmp_path / "runs" / small_run.NAME / "metrics.jsonl")
     assert [row["reward/unscored"] for row in rows] == [0.0, 0.0]
+
+
+def visible_words(page: str) -> str:
+    """What a reader sees of a page, without the settings that it quotes."""
+    bare = re.sub(r"<(script|style|pre)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    return re.sub(r"<[^>]+>", " ", bare)
+
+
+def test_report_card_and_doctor_know_what_the_reward_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = small_run.run(tmp_path, run__rounds="2", reward__unscored_limit="0.9", reward__source=given_rewards.SOMETIMES)
+    words = visible_words((run / "report.html").read_text())
+    assert "Reward: what given_rewards.py:sometimes says" in words
+    assert "Answers without a score" in words
+    assert "ensemble" not in words.replace("ensemble, if any,", "").replace("ensemble_spread", "")
+    assert "not scored" in capsys.readouterr().out
+    assert main(["doctor", str(run)]) == 0
+    assert main(["export", str(run), str(tmp_path / "out")]) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "against a reward that was given" in card
+    assert "reward ensemble" not in card
+    assert "what given_rewards.py:sometimes says" in card
+
+
+def test_components_have_a_chart_of_their_own(tmp_path: Path) -> None:
+    run = small_run.run(tmp_path, run__rounds="1", **SOURCES["function"])
+    words = visible_words((run / "report.html").read_text())
+    assert "Components of the reward" in words
+    assert "different" in words
+
+
+def test_the_dashboard_of_a_run_whose_reward_is_given(tmp_path: Path) -> None:
+    run = small_run.run(tmp_path, run__rounds="1", **SOURCES["function"])
+    site = open_site(RunDirectory.open(run))
+    site.accounts = AccountStore(site.store.database, hasher=web_site.QUICK)
+    token, _ = site.accounts.open_session(site.accounts.create("owner", web_site.PASSWORD, "owner"))
+    app = create_app(site)
+    with TestClient(app, base_url=web_site.BASE) as client:
+        client.cookies.set(web_site.COOKIE, token)
+        page = client.get("/").text + client.get("/live").text
+    assert "Reward: what given_rewards.py:counts says" in page
+    assert "Reward version" not in page
+
+
+def test_a_reward_whose_file_was_changed_is_told_when_the_run_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(Path(given_rewards.__file__).read_text())
+    run = run_until(
+        tmp_path, Point("holdfast.run.loop:OnlineLoop.commit", about="round-0002"), reward__source=f"{file}:counts"
+    )
+    file.write_text(file.read_text().replace("0.1 *", "0.3 *"))
+    resume(run)
+    (told,) = events_of(run, "reward_changed")
+    assert told["files"] == [str(file)]

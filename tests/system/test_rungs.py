@@ -206,8 +206,9 @@ def stops(run: Run) -> bool:
     return run.code == 3 and not run.rows(ROUNDS)
 
 
-# That the learning rate is lowered is for worse policies, in `test_verdicts.py`, and broken ones, in `test_faults.py`.
-ELSEWHERE = {"slow_down"}
+# That the learning rate is lowered is for worse policies, in `test_verdicts.py`, and broken ones, in `test_faults.py`;
+# components are discounted in `test_given_rewards.py`.
+ELSEWHERE = {"slow_down", "discount"}
 EFFECTS: dict[Rung, Callable[[Run], bool]] = {
     "tighten": held_closer,
     "label_more": labels_more,
@@ -229,10 +230,9 @@ def test_a_rung_that_does_nothing_is_found_out(
     asked: list[str] = []
     act = Review._act
 
-    def all_but_one(review: Review[Policy], host: Any, action: Action) -> None:
+    def all_but_one(review: Review[Policy], host: Any, action: Action) -> bool:
         asked.append(action.rung)
-        if action.rung != rung:
-            act(review, host, action)
+        return action.rung != rung and act(review, host, action)
 
     monkeypatch.setattr(Review, "_act", all_but_one)
     small_run.claiming(monkeypatch, HACKED)

@@ -308,6 +308,12 @@ _KINDS = (
         "checkpoint_skipped", "a damaged checkpoint was passed over, or another took the place of the last good one",
         _REASON,
     ),
+    EventKind(
+        "reward_changed", "files of a reward that is given are not those that the checkpoint was saved with",
+        {"files": list},
+        lambda fields: sentence(say.reward_changed(fields)), "alarm",
+        lambda at, fields: f"{at}{say.reward_changed(fields)}",
+    ),
     EventKind("resumed", "the run goes on from a checkpoint", {"checkpoint": str}),
     EventKind(
         "setting_changed", "the run goes on with another value of a setting than its checkpoint was saved with",

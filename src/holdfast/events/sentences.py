@@ -324,3 +324,10 @@ def unscored(fields: Fields) -> str:
     """Such as: 3 of 64 answers of a step could not be scored (2 answers: the reward gave None)."""
     reasons = "; ".join(one_line(reason) for reason in fields["reasons"])
     return f"{fields['unscored']} of {counted(fields['answers'], 'answer')} of a step could not be scored ({reasons})"
+
+
+def reward_changed(fields: Fields) -> str:
+    """Such as: my_reward.py is not what the reward was before; scores before and after are not one curve."""
+    files = ", ".join(map(one_line, fields["files"]))
+    are = "is" if len(fields["files"]) == 1 else "are"
+    return f"{files} {are} not what the reward was made of before; scores before and after are not one curve"

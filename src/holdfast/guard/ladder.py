@@ -49,9 +49,10 @@ class Action:
 
 @dataclass
 class Ladder:
-    """Remembers how often it had to answer, and answers more firmly each time."""
+    """Remembers how often it had to answer, and answers more firmly each time. It leaves out what its host `lacks`."""
 
     config: GuardConfig
+    lacks: frozenset[Rung] = frozenset()
     watched: int = 0  # the rung of `watch` that comes next
     tightened: int = 0  # how often a watch had the policy held closer
     signature: str = ""  # what the last hack looked like
@@ -76,16 +77,19 @@ class Ladder:
         return self._watch(verdict, anchor) if verdict.suspect else []
 
     def _watch(self, verdict: Verdict, anchor: str) -> list[Action]:
-        rung = WATCH_RUNGS[self.watched]
-        self.watched = min(self.watched + 1, len(WATCH_RUNGS) - 1)
+        # Where none of the gentle ones is there, one round is waited for: holding the policy back costs what it gains.
+        rungs: list[Rung | None] = [rung for rung in WATCH_RUNGS if rung not in self.lacks]
+        rungs = rungs if len(rungs) > 1 else [None, *rungs]
+        rung = rungs[self.watched]
+        self.watched = min(self.watched + 1, len(rungs) - 1)
         if rung == "tighten":
             if self.tightened == MOST_TIGHTENED:
-                rung = WATCH_RUNGS[0]
+                rung = rungs[0]
             else:
                 self.tightened += 1
                 self._begin_at(anchor)
                 self.held += 1
-        return [Action(rung, verdict.sentence)]
+        return [] if rung is None else [Action(rung, verdict.sentence)]
 
     def _hacking(self, verdict: Verdict, anchor: str) -> list[Action]:
         self.times = self.times + 1 if verdict.signature == self.signature else 1
@@ -96,7 +100,8 @@ class Ladder:
         actions = [Action("adversarial", reason), *self._return(reason), Action("refresh", reason)]
         if component := verdict.component:
             actions.append(Action("discount", reason, component=component))
-        return [*actions, Action("label_more", reason)] if self.times > 1 else actions
+        actions += [Action("label_more", reason)] if self.times > 1 else []
+        return [action for action in actions if action.rung not in self.lacks]
 
     def _worse(self, verdict: Verdict, anchor: str) -> list[Action]:
         left = self._attempt(anchor, slowed=1)
@@ -141,7 +146,7 @@ class Ladder:
         self.times, self.signature = 0, ""
 
     def state(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "config"}
+        return {name: value for name, value in vars(self).items() if name not in ("config", "lacks")}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():

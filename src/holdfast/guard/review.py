@@ -26,7 +26,7 @@ from holdfast.guard.auditor import Opponent, RoundAuditor
 from holdfast.guard.claims import UNCLAIMED
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
-from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder
+from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder, Rung
 from holdfast.guard.plan import KINDS, AuditPlan, split
 from holdfast.guard.threshold import planned_bar
 from holdfast.guard.verdict import Verdict, preferred_words
@@ -103,14 +103,16 @@ class Review(Generic[Player]):
         collector: Collector,
         *,
         of_start: bool = False,
+        lacks: frozenset[Rung] = frozenset(),
     ) -> Review[Player]:
         """The review of a run with so many rounds: its guard, auditor and ladder, with the bar that its plan allows.
 
-        `of_start`: baselines are of the first batches of the training itself, and sentences say so.
+        `of_start`: baselines are of the first batches of the training itself, and sentences say so. `lacks` are
+        remedies that its host does not have.
         """
         bar = planned_bar(config.false_alarm, rounds, audits.pairs, AuditPlan(audits).most)
         guard = Guard(config, rounds, bar, of_start=of_start)
-        return cls(config, audits, seed, guard, RoundAuditor(collector, audits), Ladder(config))
+        return cls(config, audits, seed, guard, RoundAuditor(collector, audits), Ladder(config, lacks))
 
     @property
     def acts(self) -> bool:

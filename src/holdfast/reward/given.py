@@ -64,6 +64,8 @@ class GivenReward:
     eos_id: int
     group: int = 1
     standard: Standard = field(default_factory=Standard)
+    files: Mapping[str, str] = field(default_factory=dict)  # what it is made of, with the digests of its contents
+    changed: list[str] = field(default_factory=list)  # those that a checkpoint was saved with otherwise
     labels_so_far: Callable[[], int] = lambda: 0
 
     @property
@@ -79,11 +81,12 @@ class GivenReward:
 
     def state(self) -> dict[str, Any]:
         standard = {**vars(self.standard), "components": dict(self.standard.components)}
-        return {"standard": standard, "source": self.source.state()}
+        return {"standard": standard, "source": self.source.state(), "files": dict(self.files)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.standard = Standard(**state["standard"])
         self.source.restore(state["source"])
+        self.changed = sorted(name for name, digest in self.files.items() if state["files"].get(name) != digest)
 
     def standardise(self, rollout: Rollout) -> Standard:
         """Take zero and unit from the reference's answers."""

@@ -23,6 +23,7 @@ from holdfast.control.policy_mean import PolicyMean
 from holdfast.control.schedule import Annealing, LearningRate
 from holdfast.control.step_size import StepSize
 from holdfast.control.triggers import RefreshTriggers
+from holdfast.guard.ladder import Rung
 from holdfast.guard.review import Review
 from holdfast.models.policy import Policy
 from holdfast.parallel.processes import PROCESSES
@@ -36,7 +37,7 @@ from holdfast.reward.given import GivenReward
 from holdfast.run.control import budget_of, budget_words, controller_of
 from holdfast.run.demand import RoundsDone
 from holdfast.run.directory import RunDirectory
-from holdfast.run.host import LoopHost, Orders
+from holdfast.run.host import WITHOUT_ENSEMBLE, LoopHost, Orders
 from holdfast.run.inputs import Ingredients, check_server
 from holdfast.run.journal import Journal, Position
 from holdfast.run.learner import Learner
@@ -112,6 +113,10 @@ def assemble(
             for sentence in loaded.skipped:
                 journal.event("checkpoint_skipped", reason=sentence)
             journal.event("resumed", checkpoint=loaded.name)
+            if isinstance(parts.reward, GivenReward) and parts.reward.changed:
+                journal.event("reward_changed", files=parts.reward.changed)
+                parts.collector.changes += 1  # a round that is done again asks about other answers
+                loop.replan()
             ended, unused = journal.position.of_plan > config.run.rounds, OTHER_STAGES
             if config.run.optimiser == "ppo":
                 unused |= {"dpo"}
@@ -223,7 +228,9 @@ def build_loop(
     state = RunState(taken_back, going_on, ledger, checkpoints, None if refresher is None else refresher.versions)
     review: Review[Policy] | None = None
     if models.anchor is not None:
-        review = Review.planned(config.guard, config.audit, config.run.rounds, config.run.seed, parts.collector)
+        lacks = WITHOUT_ENSEMBLE if refresher is None else frozenset[Rung]()
+        seed, rounds = config.run.seed, config.run.rounds
+        review = Review.planned(config.guard, config.audit, rounds, seed, parts.collector, lacks=lacks)
     learner = Learner(
         config=config,
         prompts=prompts,

@@ -46,6 +46,7 @@ LONGEST_FRONT = 1 << 20
 
 HOW = {
     "": "online RLHF with a reward ensemble that moves with the policy",
+    "given": "online reinforcement learning under a guard, against a reward that was given",
     "dpo": "DPO on labelled pairs, without a reward model",
 }
 PROXY_CAUTION = (
@@ -136,7 +137,7 @@ def model_card(
         front=front_matter(run, config, policy, base, adapters, hub),
         name=one_line(hub or run.name),
         version=manifest.get("holdfast_version"),
-        how=HOW["dpo" if manifest.get("stage") == "dpo" else ""],
+        how=HOW["dpo" if manifest.get("stage") == "dpo" else "given" if data.given_reward else ""],
         policy=policy.policy,
         use=usage(config, data, tokenizer, adapters, hub),
         figures="\n\n".join([*([undone] if undone else []), figures(data, policy)]),

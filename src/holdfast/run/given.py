@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
 
+from holdfast.config.reward_source import kind_of, parts_of
+from holdfast.config.schema import RewardConfig
 from holdfast.guard.claimant import PairScores, ScalarClaimant
 from holdfast.preferences.pair import Pair
 from holdfast.reward.given import GivenReward, PromptRow
@@ -23,8 +27,16 @@ def given_reward(ingredients: Ingredients, group: int = 0) -> GivenReward:
     for prompt in (*task.prompts, *task.heldout_prompts):
         rows.setdefault(tuple(codec.encode_prompt(prompt)), PromptRow(prompt, task.columns.get(prompt, {})))
     return GivenReward(
-        ingredients.source, config.reward, rows, codec.decode, codec.eos_id, group or config.ppo.samples_per_prompt
-    )
+        ingredients.source, config.reward, rows, codec.decode, codec.eos_id, group or config.ppo.samples_per_prompt,
+        files=files_of(config.reward),
+    )  # fmt: skip
+
+
+def files_of(reward: RewardConfig) -> dict[str, str]:
+    """The files that functions and rubrics are in, with digests of their contents; a model's are too large to read."""
+    specs = [part.source for part in parts_of(reward.parts)] or [reward.source]
+    paths = {Path(spec.rpartition(":")[0] if kind_of(spec) == "function" else spec) for spec in specs}
+    return {str(path): sha256(path.read_bytes()).hexdigest() for path in sorted(paths) if path.is_file()}
 
 
 def claimant_of(reward: GivenReward) -> ScalarClaimant:

@@ -14,7 +14,7 @@ from holdfast.checkpoint.store import CheckpointStore, Loaded
 from holdfast.errors import HoldfastError
 from holdfast.guard.course import Terms
 from holdfast.guard.host import Change, Good, floored, view_of
-from holdfast.guard.ladder import MORE_LABELS
+from holdfast.guard.ladder import MORE_LABELS, Rung
 from holdfast.guard.plan import AuditPlan
 from holdfast.guard.review import Review
 from holdfast.guard.trust import AskedAgain
@@ -34,6 +34,10 @@ from holdfast.text import counted
 # enough for stable figures, few enough to take no time.
 KNOWN_COMPARISONS = 500
 KNOWN_ANSWERS = 256
+
+
+# Remedies that move an ensemble: a reward that is given has none.
+WITHOUT_ENSEMBLE: frozenset[Rung] = frozenset({"refresh", "label_more", "adversarial"})
 
 
 @dataclass

@@ -138,6 +138,7 @@ def _asides(site: Site) -> dict[str, Any]:
         "requests": recent,
         "paused": _paused(site),
         "checkpoints": list(reversed(CheckpointStore(site.run.checkpoints).names())),
+        "given_reward": site.config.reward.given,
         "versions": sorted(VersionStore(site.run.rewards).accepted(), reverse=True),
     }
 
