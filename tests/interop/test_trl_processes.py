@@ -58,15 +58,53 @@ if rank == 0:
 """
 
 
-def train(prepared: Path, output: Path, prompts: list[Any], resume: str = "", cut: int = 0) -> str:
+SLOW = """
+import json, sys, time
+from pathlib import Path
+from group_trainer import trainer_of
+from holdfast.interop.trl import HoldfastCallback, callback
+
+callback.PATIENCE = 0.1  # six seconds, of which the labeller takes more
+asked = []
+
+def labeller(prompt, a, b):
+    asked.append(1)
+    if len(asked) == 1:
+        time.sleep(9.0)
+    if len(asked) == 3:
+        raise ValueError("she has gone home")
+    return "a"
+
+run, out, prompts = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+flat = lambda completions, **more: [float(n) for n in range(len(completions))]
+trainer = trainer_of(run / "reference", flat, out, prompts, steps=2, beta=0.0, ddp_backend="gloo")
+HoldfastCallback(labeller, every=2).attach(trainer)
+trainer.train()
+"""
+
+
+def launch(script: str, output: Path, *words: str) -> subprocess.CompletedProcess[str]:
     interop = Path(__file__).parent
     paths = [str(interop), str(interop.parent), str(interop.parents[1] / "src")]
-    script = output.parent / "training.py"
-    script.write_text(TRAINING)
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
-    words += [str(prepared), str(output), json.dumps(prompts[:16]), json.dumps(resume), json.dumps(cut)]
+    file = output.parent / "training.py"
+    file.write_text(script)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        str(file),
+        *words,
+    ]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, capture_output=True, text=True, env=variables, timeout=240, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=variables, timeout=240, check=False)
+
+
+def train(prepared: Path, output: Path, prompts: list[Any], resume: str = "", cut: int = 0) -> str:
+    words = [json.dumps(prompts[:16]), json.dumps(resume), json.dumps(cut)]
+    done = launch(TRAINING, output, str(prepared), str(output), *words)
     assert (done.returncode == 0) == (not cut), done.stdout + done.stderr
     return done.stdout
 
@@ -93,3 +131,14 @@ def test_two_processes_go_back_together_and_resume(prepared: Path, prompts: list
         whole, resumed = (json.loads((tmp_path / run / name).read_text()) for run in ("out", "cut"))
         assert (resumed["end"], resumed["anchor"], resumed["rng"]) == (whole["end"], whole["anchor"], whole["rng"])
     assert (tmp_path / "out/state.json").read_text() == (tmp_path / "cut/state.json").read_text()
+
+
+@pytest.mark.slow
+def test_a_labeller_may_take_its_time_and_where_it_fails_all_processes_end(
+    prepared: Path, prompts: list[Any], tmp_path: Path
+) -> None:
+    done = launch(SLOW, tmp_path / "out", str(prepared), str(tmp_path / "out"), json.dumps(prompts[:8]))
+    assert done.returncode != 0
+    # Both say why, and neither that another has kept it waiting: it was told that the first is still there.
+    assert done.stderr.count("The labeller callable failed: ValueError") >= 2
+    assert "Another process" not in done.stderr

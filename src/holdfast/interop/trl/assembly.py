@@ -163,6 +163,11 @@ class Assembly:
                 host.answers.keep_answers(derive_seed(self.seed, "beginning"), file)
             else:
                 host.answers.load_answers(file)
+        if host.controller.beta > 0.0 and not host.hands.can_hold:
+            raise HoldfastError(
+                "The trainer was made with beta 0 and cannot be given a reference model here, so a controller has "
+                "nothing to steer; make it with a beta, or leave the controller out."
+            )
         if saved is None:
             host.audited = step
             host.hands.do("hold", beta=host.controller.beta)
