@@ -318,7 +318,7 @@ def test_as_a_member_a_published_model_says_what_it_says_by_itself(tmp_path: Pat
     spec = f"model:{model_directories.classifier(tmp_path / 'classifier')}"
     codec = Codec(word_tokenizer(["Is it open ?", "Yes it is . No"]))
     prompts, answers = ["Is it open ?"] * 2, ["Yes it is .", "No"]
-    ensemble = classifier_ensemble(load_config(None, []), Classifier.open(spec), codec, prompts)
+    ensemble = classifier_ensemble(load_config(None, []), Classifier.open(spec), codec)
     tokens = [codec.encode_prompt(p) for p in prompts], [codec.encode_response(a) for a in answers]
     own = ModelSource(spec, "cpu", 512).score(Asked(prompts, answers)).total_B
     torch.testing.assert_close(ensemble.raw_scores(*tokens)[0], own, atol=1e-5, rtol=1e-5)

@@ -28,10 +28,23 @@ class Codec:
         self.vocabulary: int = len(tokenizer)
         # A run asks for the same prompts again and again, and a tokenizer takes longer than a look-up.
         self._encoded = lru_cache(MOST_KEPT)(self._encode_prompt)
+        self._prompts: dict[tuple[int, ...], Prompt] | None = None
 
     def encode_prompt(self, prompt: Prompt) -> list[int]:
         """Everything that stands before the first token of the answer."""
-        return list(self._encoded(prompt))
+        ids = list(self._encoded(prompt))
+        if self._prompts is not None:
+            self._prompts.setdefault(tuple(ids), prompt)
+        return ids
+
+    def remember_prompts(self) -> None:
+        """Know from here on which prompt tokens are of, for a model that reads in another tokenizer's words."""
+        self._prompts = {} if self._prompts is None else self._prompts
+
+    def prompt_of(self, ids: Sequence[int]) -> Prompt:
+        """The prompt whose tokens these are, the first of those that are the same to the model; else what they say."""
+        known = (self._prompts or {}).get(tuple(ids))
+        return self.decode(ids) if known is None else known
 
     def _encode_prompt(self, prompt: Prompt) -> list[int]:
         if self.tokenizer.chat_template is None:

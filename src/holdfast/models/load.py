@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -74,6 +76,15 @@ def _load_model(directory: Path, auto: Any, kind: str, whole: str, dtype: str = 
             f"{min(loading['missing_keys'])} for one; {whole}."
         )
     return model
+
+
+def weights_in(directory: Path) -> int:
+    """How many numbers a directory's weights have, by their headers."""
+    count = 0
+    for file in directory.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as opened:
+            count += sum(prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118
+    return count
 
 
 def load_codec(directory: Path) -> Codec:

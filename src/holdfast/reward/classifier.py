@@ -7,7 +7,6 @@ Everything else, versions, gate, claims and standardising, is the ensemble's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,12 +22,11 @@ from holdfast.models.codec import MOST_KEPT, Codec
 from holdfast.models.load import load_classifier
 from holdfast.models.lora import adapted, lora_of
 from holdfast.models.policy import context_of
-from holdfast.models.prompt import Prompt
 from holdfast.models.reward_model import Pooling, RewardModel
 from holdfast.models.sharding import shard
 from holdfast.randomness import derive_seed
 from holdfast.reward.ensemble import Ensemble, OwnTokens
-from holdfast.reward.sources.model import encoded_with
+from holdfast.reward.sources.model import encoded_with, place_of
 
 POOLING: Pooling = "last"
 
@@ -44,7 +42,7 @@ class Classifier:
     @classmethod
     def open(cls, source: str) -> Classifier:
         """`model:DIR`; what cannot be fine-tuned as a member of an ensemble is refused."""
-        directory = Path(source.removeprefix(MODEL))
+        directory = directory_of(source)
         model, tokenizer = load_classifier(directory)
         head = getattr(model, "score", None)
         if not isinstance(head, nn.Linear) or head.out_features != 1:
@@ -72,26 +70,30 @@ class Classifier:
                 member.head.bias.copy_(self.model.score.bias)
         return shard(member.to(config.run.device))
 
-    def reading(self, codec: Codec, prompts: Sequence[Prompt]) -> OwnTokens:
+    def reading(self, codec: Codec) -> OwnTokens:
         """From prompt and answer in the policy's tokens to the model's own; what is too long loses its beginning."""
-        known: Mapping[tuple[int, ...], Prompt] = {tuple(codec.encode_prompt(p)): p for p in reversed(prompts)}
+        codec.remember_prompts()
         limits = [context_of(self.model.config), self.tokenizer.model_max_length]
         longest = min(n for n in limits if n is not None)
 
         @lru_cache(MOST_KEPT)
         def whole(prompt: tuple[int, ...], response: tuple[int, ...]) -> list[int]:
-            asked = known.get(prompt) or codec.decode(prompt)
-            return encoded_with(self.tokenizer, asked, codec.decode(response)).tokens[-longest:]
+            return encoded_with(self.tokenizer, codec.prompt_of(prompt), codec.decode(response)).tokens[-longest:]
 
         return lambda prompt, response: whole(tuple(prompt), tuple(response))
 
 
-def classifier_ensemble(config: Config, classifier: Classifier, codec: Codec, prompts: Sequence[Prompt]) -> Ensemble:
+def directory_of(source: str) -> Path:
+    """The directory in model:DIR or model:DIR#LABEL."""
+    return place_of(source.removeprefix(MODEL))[0]
+
+
+def classifier_ensemble(config: Config, classifier: Classifier, codec: Codec) -> Ensemble:
     """The ensemble whose one member it is."""
     return Ensemble(
         [classifier.member(config)],
         classifier.pad_id,
         config.policy.micro_batch_tokens,
         patience_seconds=60.0 * config.processes.timeout_minutes,
-        own_tokens=classifier.reading(codec, prompts),
+        own_tokens=classifier.reading(codec),
     )

@@ -28,6 +28,7 @@ from holdfast.preferences.comparison import LabelledComparison
 from holdfast.preferences.pair import Pair, pairs_of
 from holdfast.randomness import derive_seed, generator
 from holdfast.reward.aggregate import Aggregation, aggregate
+from holdfast.reward.classifier import Classifier, classifier_ensemble
 from holdfast.reward.ensemble import Bonus, Ensemble, VersionStore
 from holdfast.reward.training import FitSettings, fit_ensemble, is_averaged
 from holdfast.track.progress import Progress, Silent
@@ -66,7 +67,10 @@ def load_ensemble(directory: Path, lm: Any, codec: Codec, config: Config, versio
     """A version (the one in use) on the model that it was trained from; how it is built, it says itself."""
     versions = VersionStore(directory)
     number = versions.in_use() if version is None else version
-    ensemble = build_ensemble(versions.built_with(number, config), lm, codec)
+    if config.reward.refresh:
+        ensemble = classifier_ensemble(config, Classifier.open(config.reward.source), codec)
+    else:
+        ensemble = build_ensemble(versions.built_with(number, config), lm, codec)
     versions.load_into(ensemble, number)
     return ensemble
 

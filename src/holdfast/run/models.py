@@ -57,11 +57,11 @@ def build_models(ingredients: Ingredients, reference_lm: Any) -> Models:
 
 def ensemble_of(ingredients: Ingredients, reference_lm: Any) -> Ensemble | None:
     """The ensemble on copies of the reference, or of one published model; None where the reward is given."""
-    config, codec, task = ingredients.config, ingredients.codec, ingredients.task
+    config, codec = ingredients.config, ingredients.codec
     if ingredients.given:
         return None
     if ingredients.classifier is not None:
-        return classifier_ensemble(config, ingredients.classifier, codec, [*task.prompts, *task.heldout_prompts])
+        return classifier_ensemble(config, ingredients.classifier, codec)
     bonus = None if ingredients.flaw is None else flaw_bonus(ingredients.flaw, codec)
     return build_ensemble(config, reference_lm, codec, bonus)
 

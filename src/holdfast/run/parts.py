@@ -147,11 +147,10 @@ def first_ensemble(ingredients: Ingredients, parts: Parts, refresher: Refresher,
     if refresher.versions.numbers():
         refresher.versions.load_in_use_into(refresher.ensemble)
     elif ingredients.classifier is not None:
+        add_imported(ingredients, collector.store)  # new to it
         refresher.take_as_first_version()
     else:
-        if ingredients.imported:
-            collector.store.add_comparisons([item.comparison for item in ingredients.imported])
-            collector.store.add_labels([label for item in ingredients.imported for label in item.labels])
+        add_imported(ingredients, collector.store)
         journal.progress.begin("first comparisons", 1)
         count = ingredients.config.reward.initial_comparisons
         collector.collect_initial(count, parts.models.reference, parts.answers.sample)
@@ -169,6 +168,13 @@ def first_ensemble(ingredients: Ingredients, parts: Parts, refresher: Refresher,
             why = "of the first comparisons again, to check labels (gate.repeats)"
             again = collector.ask(repeats, "before round 1", why)
             journal.tracker.event(0, 0, "labels_repeated", repeats=again)
+
+
+def add_imported(ingredients: Ingredients, store: PreferenceStore) -> None:
+    """The labels that the user has brought join the run's own."""
+    if ingredients.imported:
+        store.add_comparisons([item.comparison for item in ingredients.imported])
+        store.add_labels([label for item in ingredients.imported for label in item.labels])
 
 
 def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSampler | None:

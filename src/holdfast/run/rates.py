@@ -9,7 +9,9 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.control.presets import preset_for
 from holdfast.models.codec import Codec
+from holdfast.models.load import weights_in
 from holdfast.models.tiny import is_built_in
+from holdfast.reward.classifier import directory_of
 from holdfast.text import format_setting
 
 # A rate that is set to so many times what suits the model is warned of.
@@ -27,6 +29,7 @@ class ChosenRates:
     weights: int = 0
     rates: Mapping[str, float] | None = None
     far: Mapping[str, tuple[float, float]] | None = None
+    published: bool = False  # the reward model is not made from it
 
     def __contains__(self, name: str) -> bool:
         return name in (self.rates or {})
@@ -39,7 +42,12 @@ class ChosenRates:
             for name, (rate, suits) in (self.far or {}).items()
             if name in names
         ]
-        told = [f"{name} = {format_setting(rate)}" for name, rate in (self.rates or {}).items() if name in names]
+        by_own = {"refresh.lr": " (by the reward model's own size)"} if self.published else {}
+        told = [
+            f"{name} = {format_setting(rate)}{by_own.get(name, '')}"
+            for name, rate in (self.rates or {}).items()
+            if name in names
+        ]
         if not told:
             return large
         sized = "; steps are then sized by the KL that they move" if "ppo.lr" in self and "ppo.lr" in names else ""
@@ -55,8 +63,9 @@ def with_rates(
     """
     weights = sum(p.numel() for p in lm.parameters())
     preset = preset_for(weights, is_built_in(lm, codec.tokenizer), config.policy.lora_rank > 0)
+    refresh = {"refresh.lr": rate_of_published(config)} if config.reward.refresh else {}
     chosen, sections, far = {}, {}, {}
-    for name, rate in {**preset.rates, **(sealed or {})}.items():
+    for name, rate in {**preset.rates, **refresh, **(sealed or {})}.items():
         section = name.partition(".")[0]
         # There is no ensemble to train, or none to train from the beginning.
         unread = (config.reward.given and section in ("reward", "refresh")) or (
@@ -68,4 +77,10 @@ def with_rates(
             sections[section] = replace(getattr(config, section), lr=rate)
         elif name != "ppo.lr" and given >= FAR * rate:  # that one is tried before the first step
             far[name] = given, rate
-    return replace(config, **sections), ChosenRates(preset.kind, weights, chosen, far)
+    return replace(config, **sections), ChosenRates(preset.kind, weights, chosen, far, config.reward.refresh)
+
+
+def rate_of_published(config: Config) -> float:
+    """For a published reward model that is refreshed, by its own size."""
+    weights = weights_in(directory_of(config.reward.source))
+    return preset_for(weights, built_in=False, adapters=config.policy.lora_rank > 0).rates["refresh.lr"]

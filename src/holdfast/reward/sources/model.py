@@ -48,7 +48,7 @@ class ModelSource:
     nature = Nature(alone=False)
 
     def __init__(self, spec: str, device: str, max_tokens: int, setting: str = "reward.source") -> None:
-        directory, label = _place(spec.removeprefix(MODEL))
+        directory, label = place_of(spec.removeprefix(MODEL))
         self.name = spec
         self._model, self._tokenizer = load_classifier(directory)
         self._model.to(device)
@@ -142,7 +142,7 @@ def encoded_with(tokenizer: Any, prompt: Prompt, answer: str) -> Encoded:
     return Encoded([*codec.encode_prompt(prompt), *codec.encode_response(answer)])
 
 
-def _place(path: str) -> tuple[Path, str]:
+def place_of(path: str) -> tuple[Path, str]:
     """The directory and the label in DIR#LABEL."""
     directory, mark, label = path.rpartition("#")
     return (Path(directory), label) if mark and not Path(path).exists() else (Path(path), "")
