@@ -41,6 +41,7 @@ ROOMS = {
         "ray_sweep": "are runs over Ray's workers what they are without?",
         "guarded_step": "what the guard adds to a step with a Python reward",
         "reward_service": "`holdfast serve-reward` under 200 clients",
+        "guard_over_http": "`holdfast guard serve`: scripted trainings, and 200 clients while it is killed",
     },
     "faults": {
         "faults": "every fault of the table: what was tried, and what was lost",

@@ -387,3 +387,16 @@ def test_a_client_that_gives_no_answers_is_told_what_is_wanted(served: ServedGua
     training: GuardedTraining = served.client().training("mute", **SETTINGS)
     with pytest.raises(HoldfastError, match=r"asks for answers of the policy.*pass answer=, or start the server"):
         training.settle()
+
+
+def test_the_client_of_the_documentation_is_a_whole_one(
+    served: ServedGuard, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guard-over-http.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    assert len(code.splitlines()) < 60
+    scope: dict[str, Any] = {}
+    exec(compile(code, "guard-over-http.md", "exec"), scope)
+    state = scope["train"](served.address, TOKEN, steps=12)
+    assert (state["state"], state["batches"], state["round"]) == ("ended", 12, 3)
+    assert state["verdict"]["level"] in ("healthy", "watch", "unmoved")

@@ -37,6 +37,8 @@ from holdfast.track.tracker import METRICS_FILE
 FORMAT = 2
 # In a manifest: the trainer of somebody else's whose guard has this directory.
 TRAINER = "trainer"
+# That trainer, where `holdfast guard serve` guards it.
+OVER_HTTP = "trainer over HTTP"
 # What the user's own code has raised, one whole traceback after the other.
 FAILURES = "failures.txt"
 LONGEST_TRACEBACK = 1 << 20
@@ -316,8 +318,10 @@ class RunDirectory:
     def check_checkpoints(self) -> None:
         """Refuse a run that has made steps and has no checkpoint: it would begin anew, and its rows be taken back.
 
-        One is saved before the first step, so they are lost.
+        One is saved before the first step, so they are lost. Those of somebody else's trainer are its own.
         """
+        if self.trainer:
+            return
         rows = Tail(self.path / METRICS_FILE, lambda row: int(row["step"]))
         if CheckpointStore(self.checkpoints).is_empty() and any(rows.more()):
             raise HoldfastError(
@@ -327,10 +331,16 @@ class RunDirectory:
 
     def refuse_trainers(self) -> None:
         """Refuse the guard of somebody else's trainer, which goes on and back by that trainer alone."""
-        if trainer := self.manifest().get(TRAINER):
-            raise HoldfastError(
-                f"{self.path} is the guard of a {trainer}; go on with that, with resume_from_checkpoint=True."
-            )
+        if trainer := self.trainer:
+            how = "go on with that, with resume_from_checkpoint=True"
+            if trainer == OVER_HTTP:
+                how = f"`holdfast guard serve {self.path.parent}` goes on with it"
+            raise HoldfastError(f"{self.path} is the guard of a {trainer}; {how}.")
+
+    @property
+    def trainer(self) -> str:
+        """The trainer of somebody else's whose guard this is; empty for a run of ours."""
+        return str(self.manifest().get(TRAINER, ""))
 
     @property
     def key(self) -> str:

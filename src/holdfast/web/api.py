@@ -350,6 +350,7 @@ def requests(visitor: Watching, site: TheSite) -> list[RequestOut]:
 @router.post("/requests", tags=["run"])
 def ask(visitor: Owning, site: TheSite, body: RequestIn) -> RequestOut:
     """Ask something of the run; it is carried out at its next safe point."""
+    site.refuse_trainers()
     asked = site.requests.ask(body.id, body.action, body.arguments, body.reason, visitor.name)
     return RequestOut.model_validate(asked)
 

@@ -137,6 +137,7 @@ def _asides(site: Site) -> dict[str, Any]:
         "batches": site.queue.waiting(),
         "requests": recent,
         "paused": _paused(site),
+        "trainer": site.run.trainer,
         "checkpoints": list(reversed(CheckpointStore(site.run.checkpoints).names())),
         "given_reward": site.config.reward.given,
         "versions": sorted(VersionStore(site.run.rewards).accepted(), reverse=True),
@@ -146,7 +147,7 @@ def _asides(site: Site) -> dict[str, Any]:
 def demand_of(site: Site) -> Demand | None:
     """How many comparisons the run will still ask for by its settings; None for one that has no round before it."""
     manifest = site.run.manifest()
-    if manifest.get("stage"):
+    if manifest.get("stage") or site.run.trainer:
         return None
     return label_demand(site.config, "ensemble" in manifest, done_of(site.run, site.store.count_asked(site.run.key)))
 

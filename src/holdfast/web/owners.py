@@ -89,6 +89,7 @@ def act(
     reason: Reason = "",
 ) -> Response:
     """Write the request down; the run carries it out at its next safe point."""
+    site.refuse_trainers()
     site.requests.ask(key, action, _arguments(action, checkpoint, version, value), reason, visitor.name)
     return RedirectResponse("/", 303)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.config import Config
+from holdfast.errors import HoldfastError
 from holdfast.people.accounts import AccountStore
 from holdfast.people.queue import LabelQueue
 from holdfast.people.requests import RequestStore
@@ -81,6 +82,13 @@ class Site:
     def is_local(self) -> bool:
         """Whether only this machine can reach the server."""
         return self.host in LOOPBACK
+
+    def refuse_trainers(self) -> None:
+        """Nobody carries out what an owner asks of somebody else's trainer."""
+        if trainer := self.run.trainer:
+            raise HoldfastError(
+                f"This is the guard of a {trainer}, which nobody acts on from here: act on the trainer."
+            )
 
     def close(self) -> None:
         self.live.close()

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.checkpoint.lock import RunLock
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
-from holdfast.run.directory import RunDirectory
+from holdfast.run.directory import OVER_HTTP, RunDirectory
 from holdfast.serving.guard.labellers import check_labeller
 from holdfast.serving.guard.policy_server import PolicyServer
 from holdfast.serving.guard.settings import settings_of
@@ -48,7 +48,7 @@ class GuardService:
         self._files.enter_context(RunLock(directory))
         try:
             for path in sorted(directory.glob("*/manifest.json")):
-                if NAME.fullmatch(path.parent.name) and RunDirectory(path.parent).manifest().get("stage") == "guard":
+                if NAME.fullmatch(path.parent.name) and RunDirectory(path.parent).trainer == OVER_HTTP:
                     self._open(path.parent)
         except BaseException:
             self.close()

@@ -26,7 +26,7 @@ from holdfast.models.prompt import Prompt
 from holdfast.models.words import Words
 from holdfast.preferences.collector import Collector
 from holdfast.preferences.store import PreferenceStore
-from holdfast.run.directory import RunDirectory
+from holdfast.run.directory import OVER_HTTP, TRAINER, RunDirectory
 from holdfast.serving.guard.answers import AuditAnswers, Who, answered
 from holdfast.serving.guard.desk import GuardDesk
 from holdfast.serving.guard.host import ServiceHost, unread_in
@@ -75,7 +75,7 @@ class Training:
         self._arrived = 0  # grows with everything that comes in; the thread is idle when it has seen all of it
         self._idle_at = -1
         self._closing = False
-        self._phase, self._waits = "baseline", ""
+        self._phase, self._waits = "reviewing", ""
         self._failure = ""
         self._counts = self._records.totals()
         self._verdict: dict[str, Any] | None = self._records.document(VERDICT)
@@ -247,7 +247,7 @@ class Training:
     def _begin(self, host: ServiceHost) -> None:
         """What the reference says to all prompts, where that is kept, and the baselines."""
         host.answers.begin_round(0)
-        self._phase = "beginning"
+        self._phase = "reviewing"
         if host.answers.keeps("reference"):
             host.answers.keep("reference")
         self._phase = "baseline"
@@ -360,7 +360,7 @@ def make_training(path: Path, settings: TrainingSettings, config: Config) -> Non
     """A new training directory, which is there whole or not at all."""
     making = path.with_name(f".making-{path.name}")
     remove(making)
-    facts = {"name": path.name, "key": path.name, "stage": "guard", "world": "guard", "seed": config.run.seed}
+    facts = {"name": path.name, "key": path.name, TRAINER: OVER_HTTP, "world": "none", "seed": config.run.seed}
     directory = RunDirectory.create(making, config, facts)
     with PreferenceStore.open(directory.database_url(config)) as store:
         GuardRecords(store.database).keep(SETTINGS, settings.document())
