@@ -1,4 +1,4 @@
-"""Requests: whatever is sent to `serve` and `serve-reward`, the answer is one, and never a server error."""
+"""Requests: whatever is sent to a server of ours, the answer is one, and never a server error."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchmarks.system.scripted_trainer import labeller_in
 from mutations import TEXTS, json_bytes, mutated_bytes, mutated_document, odd_value
 from sentences import Wrong
 from starlette.testclient import TestClient
@@ -16,6 +17,8 @@ from starlette.testclient import TestClient
 import small_run
 import web_site
 from holdfast.serving.app import create_app
+from holdfast.serving.guard.app import create_app as create_guard_app
+from holdfast.serving.guard.service import GuardService
 from holdfast.serving.service import Service
 from holdfast.serving.tokens import Tokens
 from holdfast.serving.versions import open_run
@@ -32,7 +35,22 @@ GOOD: dict[str, Any] = {
     "/rm": {"prompt": "when?", "response": "At nine."},
     "/versions": {"version": 2},
 }
-QUERIES = ("n", "page", "round", "sort", "run", "step", "after", "token", "kind", "to", "next", "limit")
+# What a client of the guard sends; each as `METHOD path`.
+GUARDED: dict[str, Any] = {
+    "PUT /trainings/{name}": {"prompts": ["when?", "where?"], "answers": 4, "steps": 9, "every": 3, "pairs": 2},
+    "POST /trainings/mine/batches": {
+        "id": "one", "prompts": ["when?", [{"role": "user", "content": "where?"}]], "answers": ["At nine.", ""],
+        "rewards": [1.0, None], "components": {"tone": [0.5, None]}, "finished": [True, False], "tokens": [3, 1],
+        "logprobs": [[-1.0, -0.5], -2.0], "reference_logprobs": [-1.5, -2.5], "step": 3, "checkpoint": "c-3",
+    },
+    "POST /trainings/mine/answers": {"need": "r0000-kept-reference", "answers": ["Nine.", "There."], "rewards": [1, 2]},
+    "POST /trainings/mine/actions": {"id": "r0001-rollback", "done": True, "before": {"beta": 0}, "after": {"beta": 1}},
+    "POST /trainings/mine/resume": {},
+    "GET /trainings": {},
+    "GET /trainings/mine": {},
+    "GET /trainings/mine/settings": {},
+}  # fmt: skip
+QUERIES = ("n", "page", "wait", "round", "sort", "run", "step", "after", "token", "kind", "to", "next", "limit")
 PAGES = (
     "/", "/live", "/live/aside", "/live/more", "/label", "/label/pair", "/label/whole/1", "/login", "/join/x", "/act",
     "/people", "/quality", "/compare", "/samples", "/answers", "/api", "/api/openapi.json", "/static/style.css",
@@ -52,7 +70,7 @@ FORMS = {
 
 
 class RequestsTarget:
-    """Both servers in this process; an exception in a route comes out here instead of becoming a 500."""
+    """The servers in this process; an exception in a route comes out here instead of becoming a 500."""
 
     seconds = 20.0
 
@@ -70,8 +88,15 @@ class RequestsTarget:
         self.rewards = self.stack.enter_context(TestClient(app))
         self.reward_paths = sorted({route.path for route in app._app.routes})  # type: ignore[attr-defined]
 
+        service = GuardService(work / "guard", labeller_in(work))
+        self.guard = self.stack.enter_context(TestClient(create_guard_app(service, Tokens.of(TOKEN))))
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        begun = self.guard.put("/trainings/mine", json=GUARDED["PUT /trainings/{name}"], headers=headers)
+        assert begun.status_code == 201
+
     def attempt(self, rng: random.Random, place: Path) -> str:
-        where, client, request = rng.choice((self._reward, self._api, self._page, self._form))(rng)
+        kinds = (self._reward, self._api, self._page, self._form, self._guard)
+        where, client, request = rng.choice(kinds)(rng)
         (place / "request.txt").write_text(f"{where} {request!r}"[:1_000_000], encoding="utf-8", errors="replace")
         try:
             answer = client.request(**request)
@@ -94,6 +119,13 @@ class RequestsTarget:
             self.rewards,
             self._request(rng, rng.choice(("POST", "POST", "GET")), path, headers),
         )
+
+    def _guard(self, rng: random.Random) -> tuple[str, Any, dict[str, Any]]:
+        operation = rng.choice(sorted(GUARDED))
+        method, _, path = operation.partition(" ")
+        real = path.replace("{name}", rng.choice(("mine", "odd", _in_a_path(rng))))
+        headers = {"Authorization": f"Bearer {rng.choice((TOKEN, TOKEN, TOKEN, rng.choice(TEXTS)))}"}
+        return f"guard {path}", self.guard, self._request(rng, method, real, headers, GUARDED[operation])
 
     def _api(self, rng: random.Random) -> tuple[str, Any, dict[str, Any]]:
         path, method = rng.choice(self.operations)

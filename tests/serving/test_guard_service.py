@@ -266,7 +266,7 @@ def test_a_batch_that_is_none_is_refused_in_a_sentence_and_not_stored(served: Se
         assert refusal[0] == status, (change, refusal)
         assert words in refusal[1]["detail"], (change, refusal)
     assert ask(served, "POST", route, b"{")[0] == 400
-    assert ask(served, "POST", route, b"x" * (9 << 20))[0] == 413
+    assert ask(served, "POST", route, b"x" * (65 << 20))[0] == 413
     assert ask(served, "GET", "/trainings/strict")[1]["batches"] == 0
     for path, words in (("answers", "no need called"), ("actions", "no action called")):
         body = {"need": "r9", "answers": []} if path == "answers" else {"id": "r9", "done": True}

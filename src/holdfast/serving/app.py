@@ -101,15 +101,15 @@ def without_token(scope: Scope) -> tuple[Scope, str]:
     return {**scope, **cleaned}, token.strip()
 
 
-async def body_of(request: Request) -> bytes:
+async def body_of(request: Request, largest: int = LARGEST_BODY) -> bytes:
     """The body, counted as it arrives: one that is sent in chunks does not say how long it will be."""
     parts: list[bytes] = []
     size = 0
     try:
         async for part in request.stream():
             size += len(part)
-            if size > LARGEST_BODY:
-                raise Refused(413, f"The body is larger than {LARGEST_BODY // 2**20} MB; send fewer answers at once.")
+            if size > largest:
+                raise Refused(413, f"The body is larger than {largest // 2**20} MB; send fewer answers at once.")
             parts.append(part)
     except ClientDisconnect:
         raise Refused(400, "The connection was closed before the body was complete.") from None

@@ -35,6 +35,8 @@ from holdfast.serving.tokens import Tokens
 from holdfast.web.security import Refused
 
 LONGEST_WAIT = 60.0
+# A thousand long answers.
+LARGEST_BODY = 64 * 1024 * 1024
 LOOK_SECONDS = 0.02
 
 
@@ -77,7 +79,7 @@ async def _trainings(request: Request) -> Response:
 
 
 async def _begin(request: Request) -> Response:
-    document, name = json_object(await body_of(request)), request.path_params["name"]
+    document, name = json_object(await body_of(request, LARGEST_BODY)), request.path_params["name"]
     new = await asyncio.to_thread(_service(request).begin, name, document)
     return await _told(request, {"new": new}, 201 if new else 200)
 
@@ -94,7 +96,7 @@ def _doing(act: Callable[[Training, Mapping[str, Any]], bool | None]) -> Callabl
     """A route that does something to a training, and answers with its state once that is stored."""
 
     async def route(request: Request) -> Response:
-        body = await body_of(request)
+        body = await body_of(request, LARGEST_BODY)
         training = _service(request).training(request.path_params["name"])
         document = json_object(body) if body.strip() else {}
         new = await asyncio.to_thread(act, training, document)
