@@ -33,6 +33,8 @@ from holdfast.parallel.cores import available
 
 TOKEN = "bench-0123456789abcdef"
 STEPS = 24
+# Several times as many prompts as an audit has pairs, as the page on it asks for.
+AUDITED = [f"What should I see on day {n} of my stay?" for n in range(100)]
 FIRST_SEED = 1100
 
 
@@ -84,7 +86,9 @@ def serving(directory: Path) -> Iterator[Server]:
 def guarded(client: GuardClient, hacked: bool, seed: int) -> dict[str, Any]:
     """One training from its first step to its last, and what it came to."""
     trainer, used = ScriptedTrainer(hacked=hacked, seed=seed), time.perf_counter()
-    training = client.training(f"{'hacked' if hacked else 'healthy'}-{seed}", **SETTINGS, seed=seed)
+    training = client.training(
+        f"{'hacked' if hacked else 'healthy'}-{seed}", **{**SETTINGS, "prompts": AUDITED, "seed": seed}
+    )
     verdicts = train(training, trainer, STEPS)
     alarms = [verdict for verdict in verdicts if verdict["level"] in ("hacking", "worse")]
     return {
@@ -185,7 +189,7 @@ def main(words: Sequence[str]) -> int:
         "guard_over_http",
         {
             "machine": machine,
-            "settings": {**SETTINGS, "prompts": len(PROMPTS)},
+            "settings": {**SETTINGS, "prompts": len(AUDITED)},
             "trainings": rows,
             "load": load,
             "stranger": stranger,

@@ -399,4 +399,5 @@ def test_the_client_of_the_documentation_is_a_whole_one(
     exec(compile(code, "guard-over-http.md", "exec"), scope)
     state = scope["train"](served.address, TOKEN, steps=12)
     assert (state["state"], state["batches"], state["round"]) == ("ended", 12, 3)
-    assert state["verdict"]["level"] in ("healthy", "watch", "unmoved")
+    # All its answers are ties to this labeller, so nothing can be said against the policy.
+    assert state["verdict"]["level"] not in ("hacking", "worse")
