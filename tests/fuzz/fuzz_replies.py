@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from holdfast.errors import HoldfastError
 from holdfast.interop.reward_client import RewardClient
 from holdfast.people.judge import JudgeLabeller
 from holdfast.preferences.comparison import Comparison, Provenance, Response
+from holdfast.reward.scores import Asked, ScoreSource
+from holdfast.reward.sources.judge import JudgeRubric, JudgeScore
+from holdfast.reward.sources.rubric import Criterion
+from holdfast.reward.sources.service import ServiceSource
+from holdfast.reward.sources.workers import Allowance
 from holdfast.rollout import vllm_api
 from holdfast.rollout.sampler import Sampling
 from holdfast.rollout.vllm_api import VLLMServer
@@ -44,6 +50,11 @@ GOOD: dict[str, Any] = {
     "vllm complete": COMPLETION,
     "vllm load": {"results": [None]},
     "reward": {"version": 3, "answers": [{"score": 0.5, "spread": 0.1, "members": [0.4, 0.6]}]},
+    "service": {"version": 3, "answers": [{"score": 0.5, "components": {"kind": 0.5}}]},
+    "OpenRLHF's service": {"rewards": [0.5], "scores": [0.5], "extra_logs": {"kind": [0.5]}},
+    "slime's service": 0.5,
+    "judge's score": {"choices": [{"message": {"role": "assistant", "content": "Fine.\nScore: 7.5"}}]},
+    "rubric": {"choices": [{"message": {"role": "assistant", "content": "1: yes\n2: no"}}]},
 }
 
 
@@ -86,7 +97,7 @@ class BadServer:
 
 
 class RepliesTarget:
-    """The judge, vLLM and reward clients, asked for one thing each."""
+    """The judge, vLLM and reward clients and sources, asked for one thing each."""
 
     seconds = 20.0
 
@@ -110,6 +121,16 @@ class RepliesTarget:
             "vllm load": lambda: vllm.load("somewhere", "v1"),
             "reward": lambda: reward.score(["when?"], ["At nine."]),
         }
+        allowance = Allowance(TIMEOUT, 1)
+        criteria = (Criterion("kind", "It is kind."), Criterion("long", "It is long.", -1.0))
+        sources: dict[str, ScoreSource] = {
+            "service": ServiceSource(url, allowance, sleep=waits),
+            "OpenRLHF's service": ServiceSource(f"{url}/get_reward", allowance, sleep=waits),
+            "slime's service": ServiceSource(f"{url}/slime", allowance, sleep=waits),
+            "judge's score": JudgeScore(config.judge, waits),
+            "rubric": JudgeRubric(criteria, config.judge, "rubric", waits),
+        }
+        self.clients |= {name: partial(scored_or_why, source) for name, source in sources.items()}
 
     def attempt(self, rng: random.Random, place: Path) -> str:
         name = rng.choice(list(self.clients))
@@ -128,6 +149,13 @@ class RepliesTarget:
         # A total deadline: a reply that comes byte by byte is late like any other. Some ask two or three things.
         assert time.monotonic() - began < 4 * TIMEOUT + 2, f"{name} waited {time.monotonic() - began:.1f} s"
         return f"{name}: {outcome}"
+
+
+def scored_or_why(source: ScoreSource) -> None:
+    """A reward source never raises for an answer: it has a score, or a reason why it has none."""
+    scores = source.score(Asked(["when?"], ["At nine."]))
+    assert bool(scores.scored_B[0]) == (0 not in scores.unscored)
+    assert all(scores.unscored.values())
 
 
 def _reply(rng: random.Random, good: Any) -> bytes:

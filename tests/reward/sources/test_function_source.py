@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,50 @@ def test_a_worker_ends_with_whoever_asked(opened: Opener) -> None:
     source.close()
     with pytest.raises(ProcessLookupError):
         os.kill(int(number), 0)
+
+
+def test_workers_end_with_a_run_that_was_killed(tmp_path: Path) -> None:
+    """In the middle of a call too: nobody is left to kill them."""
+    told = tmp_path / "worker"
+    child = os.fork()
+    if not child:
+        try:
+            source = FunctionSource(f"{OWN}:process", Allowance(60.0, 1))
+            (number,) = source.score(asked("a")).total_B.tolist()
+            told.with_suffix(".part").write_text(str(int(number)))
+            told.with_suffix(".part").rename(told)
+            FunctionSource(f"{OWN}:hostile", Allowance(60.0, 1)).score(asked("hang"))
+        finally:
+            os._exit(1)
+    while not told.exists():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    every = {int(told.read_text()), *workers_of(child)}
+    assert len(every) == 2
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    end = time.monotonic() + 5.0
+    while there := [number for number in every if Path(f"/proc/{number}").exists() and not is_zombie(number)]:
+        assert time.monotonic() < end, there
+        time.sleep(0.02)
+
+
+def workers_of(parent: int) -> list[int]:
+    """Children that any thread of a process has started."""
+    tasks = Path(f"/proc/{parent}/task").iterdir()
+    return [int(number) for task in tasks for number in (task / "children").read_text().split()]
+
+
+def is_zombie(number: int) -> bool:
+    """Whether a process has ended and nobody has asked how."""
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_several_threads_may_ask_at_once(opened: Opener) -> None:
+    source = opened("sleeps", parallel=4)
+    with ThreadPoolExecutor(3) as pool:
+        batches = [asked(*(f"{name}{'x' * i}" for i in range(4))) for name in "abc"]
+        assert [totals(scores) for scores in pool.map(source.score, batches)] == [[1.0, 2.0, 3.0, 4.0]] * 3
 
 
 # --- side by side -----------------------------------------------------------------------------------------------
