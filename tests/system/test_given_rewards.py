@@ -154,6 +154,16 @@ def test_metrics_are_in_the_reward_s_own_unit(tmp_path: Path) -> None:
     assert first["objective/rlhf_reward"] == pytest.approx(standardised - penalty, abs=1e-5)
 
 
+def test_a_reward_that_pays_the_same_for_everything_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text("def flat(answer):\n    return 2.0\n")
+    small_run.run(tmp_path, run__rounds="1", reward__source=f"{tmp_path / 'own.py'}:flat")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The reward own.py:flat on 16 of 16 answers of the reference: mean 2.00 for each, so that" in said
+    assert "a policy learns nothing as long as that is so" in said
+
+
 def test_a_reward_reads_the_columns_of_the_prompt_s_row(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     small = small_run.run(tmp_path / "small", run__rounds="1", **SOURCES["function"])

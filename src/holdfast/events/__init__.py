@@ -106,7 +106,7 @@ _KINDS = (
             "reward": str, "mean": NUMBER, "sd": NUMBER, "scored": int, "answers": int, "flat": bool,
             "components": dict,
         },
-        lambda fields: sentence(say.standardised(fields)), line=lambda at, fields: say.standardised(fields),
+        lambda fields: sentence(say.standardised(fields)),
     ),
     EventKind(
         "baselines", "the signals have read the reference's answers; mean and standard deviation of each",

@@ -313,11 +313,12 @@ def with_reason(words: Callable[[Fields], str]) -> Callable[[Fields], str]:
 
 
 def standardised(fields: Fields) -> str:
-    """Such as: reward my_reward.py:score on 128 of the reference's answers: mean 0.31, standard deviation 0.2."""
-    mean, sd = format_value(fields["mean"]), format_value(fields["sd"])
+    """Such as: the reward mine.py:score on 128 of 128 answers of the reference: mean 0.31, standard deviation 0.2."""
     answers = f"{fields['scored']:,} of {counted(fields['answers'], 'answer')} of the reference"
-    words = f"reward {one_line(fields['reward'])} on {answers}: mean {mean}, standard deviation {sd}"
-    return f"{words}; all are the same, so the unit is the reward's own" if fields["flat"] else words
+    words = f"the reward {one_line(fields['reward'])} on {answers}: mean {format_value(fields['mean'])}"
+    if fields["flat"]:
+        return f"{words} for each, so that a policy learns nothing as long as that is so; look at what it reads"
+    return f"{words}, standard deviation {format_value(fields['sd'])}"
 
 
 def unscored(fields: Fields) -> str:

@@ -286,6 +286,20 @@ def _client(service: RemoteService) -> httpx.AsyncClient:
         ) from error
 
 
+def check_address(url: str, setting: str) -> None:
+    """Refuse an address without a host, or with a port that is no number, before anybody is asked."""
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise HoldfastError(
+            f"{setting} is {url.rpartition('@')[2]!r}, which is no server's address; write it like "
+            "http://127.0.0.1:8000."
+        )
+
+
 def shown(url: str) -> str:
     """An address to print: without a name and password, should it carry any."""
     try:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.config import Config
+from holdfast.events import event_sentence
 from holdfast.models.codec import Codec
 from holdfast.models.load import save_model
 from holdfast.preferences.collector import Claimant, Collector
@@ -131,10 +132,12 @@ def standardise(parts: Parts, given: GivenReward) -> None:
     parts.journal.progress.begin("standardising the reward", 1)
     standard = given.standardise(parts.standard)
     parts.journal.progress.advance()
-    parts.journal.tracker.event(
-        0, 0, "standardised", reward=given.source.name, mean=standard.mean, sd=standard.sd, scored=standard.scored,
-        answers=standard.asked, flat=standard.flat, components=dict(standard.components),
-    )  # fmt: skip
+    fields = {
+        "reward": given.source.name, "mean": standard.mean, "sd": standard.sd, "scored": standard.scored,
+        "answers": standard.asked, "flat": standard.flat, "components": dict(standard.components),
+    }  # fmt: skip
+    parts.journal.tracker.event(0, 0, "standardised", **fields)
+    parts.journal.progress.say(f"note: {event_sentence('standardised', fields)}")
 
 
 def first_ensemble(ingredients: Ingredients, parts: Parts, refresher: Refresher, ready: Path | None) -> None:

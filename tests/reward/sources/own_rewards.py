@@ -162,6 +162,10 @@ def hostile_batch(completions):
             return 1.0
         case ["text"]:
             return "1" * len(completions)
+        case ["uneven"]:
+            return {"right": [1.0, 0.0], "short": [1.0]}
+        case ["single"]:
+            return {"right": 1.0}
         case ["hang"]:
             time.sleep(60)
         case ["some"]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -173,9 +176,11 @@ def test_a_worker_that_was_ended_while_idle_is_replaced(opened: Opener) -> None:
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
-        (["short", "x"], "gave 1 scores for 2 answers"),
+        (["short", "x"], "gave 1 score for 2 answers"),
         (["number", "x"], "gave float, and not a list"),
         (["text", "x"], "gave str, and not a list"),
+        (["uneven", "x"], "gave components that are not lists of the same length"),
+        (["single", "x"], "gave components that are not lists of the same length"),
         (["hang", "x"], "did not answer within 0.3 seconds"),
     ],
 )
@@ -267,6 +272,18 @@ def test_several_threads_may_ask_at_once(opened: Opener) -> None:
     with ThreadPoolExecutor(3) as pool:
         batches = [asked(*(f"{name}{'x' * i}" for i in range(4))) for name in "abc"]
         assert [totals(scores) for scores in pool.map(source.score, batches)] == [[1.0, 2.0, 3.0, 4.0]] * 3
+
+
+def test_a_worker_that_nobody_listens_to_says_nothing() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    order = json.dumps({"spec": f"{OWN}:hostile_batch", "setting": "reward.source", "memory": 2**40})
+    with os.fdopen(write_end, "wb") as nowhere:
+        ended = subprocess.run(
+            [sys.executable, "-c", "from holdfast.reward.sources.worker import main; main()"],
+            input=order.encode() + b"\n", stdout=nowhere, stderr=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 # --- side by side -----------------------------------------------------------------------------------------------

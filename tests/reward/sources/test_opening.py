@@ -72,6 +72,21 @@ def test_the_file_of_a_second_part_is_looked_for_at_the_start(place: Path) -> No
         opened({"reward.parts": {"works": {"source": "mine.py:works"}, "other": {"source": "other.py:f"}}})
 
 
+@pytest.mark.parametrize("url", ["http://", "https:///score", "http://host:port/score", "http://[::1/score"])
+def test_an_address_that_is_none_is_said_at_the_start(url: str) -> None:
+    with pytest.raises(HoldfastError, match="server's address; write it like"):
+        opened({"reward.source": url})
+    with pytest.raises(HoldfastError, match="server's address; write it like"):
+        opened({"reward.source": "judge", "judge.model": "m", "judge.url": url})
+
+
+def test_several_are_called_by_their_names(place: Path) -> None:
+    source = opened({"reward.parts": {"words": {"source": "mine.py:works"}, "sums": {"source": "mine.py:works"}}})
+    assert source is not None
+    assert source.name == "words + sums"
+    source.close()
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

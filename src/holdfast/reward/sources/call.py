@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, first_line, last_frames
 from holdfast.reward.outcome import OneScore, Unscored, read_outcome
+from holdfast.text import counted
 
 # What an answer's parameter may be called, the likeliest first: of two, the other is a column of the data.
 MANY = ("completions", "responses", "answers")
@@ -135,6 +136,8 @@ class Call:
         if not self.batched:
             return [read_outcome(given)]
         rows = _by_row(given) if isinstance(given, Mapping) else given
+        if isinstance(rows, Unscored):
+            return [rows] * count
         if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
             why = Unscored(f"the reward gave {type(given).__name__}, and not a list of scores")
             return [why] * count
@@ -143,7 +146,7 @@ class Call:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a generator is somebody's code too
             return [failure(error)] * count
         if len(scores) != count:
-            return [Unscored(f"the reward gave {len(scores)} scores for {count} answers")] * count
+            return [Unscored(f"the reward gave {counted(len(scores), 'score')} for {counted(count, 'answer')}")] * count
         return [read_outcome(score) for score in scores]
 
 
@@ -169,9 +172,9 @@ def _as_prompt(one: Question) -> PlainPrompt:
     return one.answer if isinstance(one.prompt, str) else [{"role": "assistant", "content": one.answer}]
 
 
-def _by_row(lists: Mapping[Any, Any]) -> Any:
+def _by_row(lists: Mapping[Any, Any]) -> list[dict[Any, Any]] | Unscored:
     """Components by name, each a list over the batch, as components of each answer."""
     try:
         return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     except (TypeError, ValueError):
-        return None
+        return Unscored("the reward gave components that are not lists of the same length")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast.config.reward_source import kind_of, parts_of
 from holdfast.config.schema import JudgeConfig, PolicyConfig, RewardConfig
+from holdfast.remote.endpoint import check_address
 from holdfast.reward.scores import AdjustableSource
 from holdfast.reward.sources.adjusted import AdjustedSource
 from holdfast.reward.sources.cache import CachedSource
@@ -42,7 +43,10 @@ def _opened(
     spec: str, setting: str, reward: RewardConfig, judge: JudgeConfig, device: str, max_tokens: int
 ) -> PlainSource:
     allowance = Allowance(reward.timeout_seconds, reward.parallel)
-    match kind_of(spec, setting):
+    kind = kind_of(spec, setting)
+    if kind in ("judge", "rubric"):
+        check_address(judge.url, "judge.url")
+    match kind:
         case "function":
             return FunctionSource(spec, allowance, setting)
         case "judge":

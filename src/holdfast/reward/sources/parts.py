@@ -43,10 +43,11 @@ class OpenPart:
 class PartsSource:
     """Several sources in one reward; a component is `part`, or `part/component` where the part has several."""
 
-    name, part = "the parts", "component"
+    part = "component"
 
     def __init__(self, parts: Sequence[OpenPart]) -> None:
         self._parts = {open_part.part.name: open_part for open_part in parts}
+        self.name = " + ".join(self._parts)
         self._factors = Factors()
 
     @property

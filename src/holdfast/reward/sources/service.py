@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.models.prompt import Prompt, as_sent, plain_text
-from holdfast.remote.endpoint import Endpoint, RemoteService, Reply, shown
+from holdfast.remote.endpoint import Endpoint, RemoteService, Reply, check_address, shown
 from holdfast.remote.reward_service import LONGEST_REPLY, TOKEN
 from holdfast.reward.outcome import OneScore, Unscored, read_outcome
 from holdfast.reward.scores import Asked, Columns, Scores, scores_of
@@ -87,6 +87,7 @@ class ServiceSource:
         setting: str = "reward.source",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        check_address(url, setting)
         path = urlsplit(url).path.rstrip("/")
         address = url.rstrip("/") + ("" if path else OURS.ending)
         self.name, self._allowance = shown(address), allowance

@@ -36,8 +36,11 @@ def main() -> None:
     sys.path.insert(0, str(Path(order["spec"].rpartition(":")[0]).resolve().parent))
 
     def tell(document: object) -> None:
-        answers.write(json.dumps(document).encode() + b"\n")
-        answers.flush()
+        try:
+            answers.write(json.dumps(document).encode() + b"\n")
+            answers.flush()
+        except BrokenPipeError:
+            os._exit(0)  # nobody asks any more
 
     try:
         call = _loaded(order["spec"], order["setting"])
