@@ -10,7 +10,7 @@ is killed and resumed from its checkpoint: it has to end as the unbroken one did
 same memory. What each process's weights were before each step is written down by the runs: after a rollback they have
 to be those of the good policy, in every process. Gold is measured here afterwards, on the trainer's checkpoints.
 
-TRL is installed into an environment of its own in --work the first time.
+TRL is installed into an environment of its own in --work the first time; runs there that have ended are not run again.
 
 python -m benchmarks trl_guard   writes benchmarks/results/trl_guard.json, kind by kind
 """
@@ -18,7 +18,6 @@ python -m benchmarks trl_guard   writes benchmarks/results/trl_guard.json, kind 
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -71,6 +70,8 @@ CUT, RESUMED_FROM, CUT_CODE = 28, "checkpoint-24", 7
 
 def prepare(seed: int, directory: Path) -> RunDirectory:
     """The built-in world's SFT model and version 1 of an ensemble for it."""
+    if (directory / "run" / "manifest.json").is_file():
+        return RunDirectory.open(directory / "run")
     config = load_config(None, [f"run.seed={seed}", "run.threads=1"])
     ingredients = gather(config, load_task(config, load_world(config)))
     run = RunDirectory.create(directory / "run", config, {})
@@ -79,12 +80,12 @@ def prepare(seed: int, directory: Path) -> RunDirectory:
     return run
 
 
-def train(python: Path, run: RunDirectory, output: Path, seed: int, processes: int = 1, **changes: Any) -> float:
-    """A run of TRL's in its own process or processes; returns its seconds."""
+def train(python: Path, run: RunDirectory, output: Path, seed: int, processes: int = 1, **changes: Any) -> None:
+    """A run of TRL's in its own process or processes, if it has not come to its end before."""
+    if (output / "final").is_dir():
+        return
     job = JOB | {"run": str(run.path), "output": str(output), "seed": seed} | changes
-    began = time.perf_counter()
     run_driver(python, "guard", job, CUT_CODE if job["cut"] else 0, processes)
-    return time.perf_counter() - began
 
 
 class Observer:
@@ -131,8 +132,8 @@ def compare(
     found: dict[str, Any] = {}
     for arm in ("bare", "guarded"):
         output = run.path.parent / f"{name}-{arm}"
-        seconds = train(python, run, output, seed, guarded=arm == "guarded", **changes)
-        found[arm] = {"curve": observer.curve(output), "final": observer.measure(output / "final"), "seconds": seconds}
+        train(python, run, output, seed, guarded=arm == "guarded", **changes)
+        found[arm] = {"curve": observer.curve(output), "final": observer.measure(output / "final")}
     found["guarded"] |= guarded_by(output) | {"rolled_back_in_every_process": same_after_rollbacks(output)}
     found["guarded"]["cost"] = cost_of(output)
     line = ", ".join(f"{arm} {found[arm]['final']['gold']:+.3f}" for arm in ("bare", "guarded"))
@@ -199,8 +200,7 @@ def arms_of(kind: str) -> dict[str, dict[str, Any]]:
 
 def of_seed(python: Path, seed: int, work: Path, kind: str) -> dict[str, Any]:
     directory = work / f"trl_guard-{kind}-{seed}"
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     run = prepare(seed, directory)
     observer = Observer(run)
     found: dict[str, Any] = {"reference": observer.measure(run.reference)}
