@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.remote.endpoint import Endpoint, RemoteService, Reply, shown
 from holdfast.remote.reward_service import LONGEST_REPLY
+
+
+def place_of(url: str | None, token: str | None, url_name: str, token_name: str, what: str) -> tuple[str, str]:
+    """Address and token of a service: those that were given, else what the environment says."""
+    url, token = url or os.environ.get(url_name, ""), token or os.environ.get(token_name, "")
+    for name, value in ((url_name, url), (token_name, token)):
+        if not value:
+            raise HoldfastError(f"Where is {what}? Set {url_name} and {token_name}; {name} is empty.")
+    return url.rstrip("/"), token.strip()
 
 
 @lru_cache(32)

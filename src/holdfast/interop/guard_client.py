@@ -11,7 +11,6 @@ whole, `pip install httpx` and `pip install --no-deps holdfast-rl` are enough.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -22,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.errors import HoldfastError
-from holdfast.interop.client import asked, endpoint_of
+from holdfast.interop.client import asked, endpoint_of, place_of
 
 URL = "HOLDFAST_GUARD_URL"
 TOKEN = "HOLDFAST_GUARD_TOKEN"
@@ -55,11 +54,7 @@ class GuardClient:
     @classmethod
     def of(cls, url: str | None = None, token: str | None = None, **settings: Any) -> GuardClient:
         """What was given, else what the environment says."""
-        url, token = url or os.environ.get(URL, ""), token or os.environ.get(TOKEN, "")
-        for name, value in ((URL, url), (TOKEN, token)):
-            if not value:
-                raise HoldfastError(f"Where is the guard? Set {URL} and {TOKEN}; {name} is empty.")
-        return cls(url.rstrip("/"), token.strip(), **settings)
+        return cls(*place_of(url, token, URL, TOKEN, "the guard"), **settings)
 
     def training(self, name: str, **settings: Any) -> GuardedTraining:
         """A training that is begun now, or goes on if it was begun with the same settings; without any, one that is

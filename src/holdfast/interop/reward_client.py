@@ -6,15 +6,13 @@ whole, `pip install httpx` and `pip install --no-deps holdfast-rl` are enough.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import HoldfastError
-from holdfast.interop.client import asked, endpoint_of
+from holdfast.interop.client import asked, endpoint_of, place_of
 from holdfast.remote.endpoint import Endpoint
 from holdfast.remote.reward_service import TOKEN
 
@@ -34,11 +32,7 @@ class RewardClient:
     @classmethod
     def of(cls, url: str | None = None, token: str | None = None, **settings: Any) -> RewardClient:
         """What was given, else what the environment says."""
-        url, token = url or os.environ.get(URL, ""), token or os.environ.get(TOKEN, "")
-        for name, value in ((URL, url), (TOKEN, token)):
-            if not value:
-                raise HoldfastError(f"Where is the reward service? Set {URL} and {TOKEN}; {name} is empty.")
-        return cls(url.rstrip("/"), token.strip(), **settings)
+        return cls(*place_of(url, token, URL, TOKEN, "the reward service"), **settings)
 
     def score(self, prompts: Sequence[Any], responses: Sequence[str]) -> dict[str, Any]:
         """The service's plain answer: {"version", "answers": [{"score", "spread", "members"}, ...]}.
