@@ -73,6 +73,12 @@ SOURCES: dict[str, dict[str, str]] = {
     "slime's service": {"reward__source": "URL/slime", **LIGHT},
     "sum of several": {"reward__parts": PARTS},
     "behind a gate": {"reward__parts": GATED},
+    "online DPO": {
+        "reward__source": given_rewards.COUNTS,
+        "run__optimiser": "dpo",
+        **IN_PAIRS,
+        "ppo__advantage": "gae",
+    },
     "groups": {"reward__source": given_rewards.COUNTS, **IN_PAIRS, "ppo__advantage": "grpo"},
 }
 each_source = pytest.mark.parametrize("named", SOURCES.values(), ids=SOURCES.keys())
@@ -129,7 +135,7 @@ ALWAYS_BAD = {"run__rounds": "3", "world__labeller": nostalgic.SPEC, "audit__pai
 def test_a_guarded_run_ends_the_same_when_it_was_killed(named: dict[str, str], url: str, tmp_path: Path) -> None:
     settings = placed(named, url, tmp_path)
     whole = small_run.run(tmp_path / "whole", **settings)
-    run = run_until(tmp_path, Point("holdfast.train.ppo:PPO._accumulate", call=15), SlowSteps(), **settings)
+    run = run_until(tmp_path, Point("holdfast.run.learner:Learner.see", call=5), SlowSteps(), **settings)
     resume(run)
     assert differences(result_of(run), result_of(whole)) == []
     assert [event["level"] for event in events_of(whole, "verdict")], "it was audited"
@@ -385,6 +391,7 @@ def test_report_card_and_doctor_know_what_the_reward_is(tmp_path: Path, capsys: 
     assert "ensemble" not in words.replace("ensemble, if any,", "").replace("ensemble_spread", "")
     assert "not scored" in capsys.readouterr().out
     assert main(["doctor", str(run)]) == 0
+    assert "reward given_rewards.py" in capsys.readouterr().out
     assert main(["export", str(run), str(tmp_path / "out")]) == 0
     card = (tmp_path / "out" / "README.md").read_text()
     assert "against a reward that was given" in card
@@ -419,6 +426,9 @@ def test_a_reward_whose_file_was_changed_is_told_when_the_run_goes_on(tmp_path: 
         tmp_path, Point("holdfast.run.loop:OnlineLoop.commit", about="round-0002"), reward__source=f"{file}:counts"
     )
     file.write_text(file.read_text().replace("0.1 *", "0.3 *"))
+    kept, _ = file.read_text(), file.unlink()
+    assert main(["doctor", str(run)]) != 0
+    file.write_text(kept)
     resume(run)
     (told,) = events_of(run, "reward_changed")
     assert told["files"] == [str(file)]

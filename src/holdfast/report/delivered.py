@@ -251,8 +251,9 @@ def answers_of(run: RunData, step: int) -> int | None:
         return int(later[0]["before"] if later else settings[name])
 
     try:
-        # A mean of policies answers as many prompts as a step has, once each.
-        return then("ppo.batch") * (then("ppo.samples_per_prompt") if _mean_at(run, step) is None else 1)
+        # A mean of policies answers as many prompts as a step has, once each where no given reward sees groups.
+        grouped = _mean_at(run, step) is None or run.given_reward
+        return then("ppo.batch") * (then("ppo.samples_per_prompt") if grouped else 1)
     except (LookupError, TypeError, ValueError):
         return None
 

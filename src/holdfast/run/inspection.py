@@ -26,6 +26,7 @@ from holdfast.report.tail import Tail
 from holdfast.reward.ensemble import VersionStore, version_name
 from holdfast.run.directory import RunDirectory
 from holdfast.run.findings import Finding
+from holdfast.run.given import source_files
 from holdfast.run.probes import SET_FILE
 from holdfast.run.seal import change_words
 from holdfast.text import counted
@@ -199,6 +200,16 @@ VERSION = re.compile(r"v\d{3,}")
 VERSIONS_OF = ("ensemble_trained", "refresh")
 
 
+def reward(run: RunDirectory) -> Iterator[Finding]:
+    """The files of a reward that is given, without which no step can be taken."""
+    config = run.config().reward
+    for place in source_files(config) if config.given else ():
+        if place.is_file():
+            yield Finding("ok", f"reward {place.name}", "there")
+        else:
+            yield Finding("broken", f"reward {place.name}", f"missing: {place}; bring it back")
+
+
 def kept(run: RunDirectory) -> Iterator[Finding]:
     yield from _stored(CheckpointStore(run.path / "kept"), "kept")
 
@@ -295,7 +306,7 @@ def others(run: RunDirectory) -> Iterator[Finding]:
 
 MANIFEST = "manifest.json"
 # What is looked at by the settings that the run has, which are in its manifest.
-BY_MANIFEST = ("config.toml", "labels", SET_FILE)
+BY_MANIFEST = ("config.toml", "labels", "reward", SET_FILE)
 
 CHECKS: dict[str, Check] = {
     MANIFEST: manifest,
@@ -304,6 +315,7 @@ CHECKS: dict[str, Check] = {
     "reference": reference,
     "checkpoints": checkpoints,
     "rewards": rewards,
+    "reward": reward,
     "kept": kept,
     "logs": logs,
     "labels": database,

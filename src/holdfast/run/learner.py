@@ -35,7 +35,7 @@ from holdfast.run.answers import Answers
 from holdfast.run.journal import Journal
 from holdfast.run.observer import Audience
 from holdfast.run.probes import own_answers, probe_step
-from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, response_values
+from holdfast.train.ppo import Experience, NonFiniteStep, NothingScored, PolicyOptimiser, response_values
 
 # Steps in a row that are not numbers: one may be an odd batch, five are a policy that has come apart.
 MOST_SKIPPED = 5
@@ -104,6 +104,8 @@ class Learner:
             self.controller.update(kl, len(rows), self.reward.labels)
             with timed("update"):
                 learned, kl_step = self.update(experience, batches, beta, self.annealing.at(of_plan))
+        except NothingScored as reason:
+            return self.drop_bad_scores(scored, f"{reason} ({'; '.join(scored.reasons)})")
         except NonFiniteStep as reason:
             return self.skip_step(str(reason))
         at.skipped_in_a_row = 0

@@ -26,7 +26,7 @@ from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
-from holdfast.train.ppo import Experience, NonFiniteStep, PolicyOptimiser, nothing_to_learn
+from holdfast.train.ppo import Experience, NonFiniteStep, NothingScored, PolicyOptimiser, nothing_to_learn
 
 # SimPO's target margin between chosen and rejected.
 SIMPO_MARGIN = 1.0
@@ -187,7 +187,7 @@ class OnlineDPO(PolicyOptimiser):
             raise NonFiniteStep(f"{bad} are not all numbers")
         group = self.ppo.samples_per_prompt
         if not accompanied(scored_B, group).any():
-            raise NonFiniteStep(nothing_to_learn(scored_B))
+            raise NothingScored(nothing_to_learn(scored_B))
         sign_B = torch.zeros_like(rewards_B)
         for best, worst in extremes(torch.where(scored_B, rewards_B, torch.nan), group):
             sign_B[best], sign_B[worst] = 1.0, -1.0

@@ -54,6 +54,10 @@ class NonFiniteStep(Exception):
     met_by_all = True  # it is looked for in sums over the processes
 
 
+class NothingScored(NonFiniteStep):
+    """Too few answers have a score for anything to be learnt from them."""
+
+
 @dataclass(frozen=True)
 class Experience:
     """A rollout with everything that PPO needs to learn from it."""
@@ -112,7 +116,7 @@ def experience_of(
     if bad:
         raise NonFiniteStep(f"{bad} are not all numbers")
     if not credit.taught_B.any():
-        raise NonFiniteStep(nothing_to_learn(scored_B))
+        raise NothingScored(nothing_to_learn(scored_B))
     return Experience(rollout, reference_logprobs_BT, values_BT, *credit)
 
 
