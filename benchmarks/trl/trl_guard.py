@@ -221,12 +221,14 @@ def of_seed(python: Path, seed: int, work: Path, kind: str) -> dict[str, Any]:
 def held(found: dict[str, Any], kind: str) -> bool:
     """Whether a seed shows what it has to."""
     if kind == "forms":
-        # Found, rolled back, the function to blame weighed down, and beta switched on.
+        # Called by the first audit and rolled back, the function to blame weighed down, and beta switched on.
         return all(
-            form["verdicts"][0][0] == "hacking" and form["rollbacks"] and form["weights"][1][0] < form["weights"][0][0]
+            form["verdicts"][0][0] in ALARMS
+            and form["rollbacks"][0] == [3, 0]
+            and sum(form["weights"][1]) < sum(form["weights"][0])
             and form["beta"][1] > form["beta"][0]
             for form in found["forms"].values()
-        )  # fmt: skip
+        )
     arms = [found[name] for name in arms_of(kind)]
     return not found.get("healthy", {"called": False})["called"] and all(
         arm["guarded"]["final"]["gold"] > arm["bare"]["final"]["gold"]
