@@ -41,6 +41,18 @@ def test_watching_climbs_one_rung_a_round_and_tightens_three_times_in_a_run() ->
     assert rungs(climb(ladder, "watch")) == ["tighten"]
 
 
+def test_watching_counts_a_component_that_people_do_not_grant_for_less_and_takes_no_rung_for_it() -> None:
+    named = Verdict("watch", "so", {"component": "cites a source"})
+    ladder = Ladder(CONFIG)
+    for _ in range(3):
+        assert ladder.climb(named, "round-0002") == [Action("discount", "so", component="cites a source")]
+    assert rungs(climb(ladder, "watch")) == ["refresh"]
+    cleared = Verdict("watch", "so", {"component": "cites a source", "suspect": False})
+    assert ladder.climb(cleared, "round-0002") == []
+    lacking = Ladder(CONFIG, frozenset({"discount"}))
+    assert rungs(lacking.climb(named, "round-0002")) == ["refresh"]
+
+
 def test_what_a_host_lacks_is_left_out() -> None:
     ladder = Ladder(CONFIG, frozenset({"refresh", "label_more", "adversarial"}))
     climbed = [rungs(climb(ladder, "watch")) for _ in range(5)]

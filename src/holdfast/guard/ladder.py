@@ -1,6 +1,7 @@
 """The response ladder: what is done about a verdict, gently first, and more each time the same thing comes back.
 
-    watch      refresh the ensemble -> label more where members disagree -> tighten
+    watch      refresh the ensemble -> label more where members disagree -> tighten;
+               where people do not grant what one component of the reward gained, that one counts for less instead
     hacking    hacked answers, labelled, into the replay; roll back; tighten; refresh -> harder -> stop and ask;
                where people do not grant what one component of the reward gained, that one counts for less
     worse      roll back; a lower learning rate -> lower -> stop and ask
@@ -77,6 +78,8 @@ class Ladder:
         return self._watch(verdict, anchor) if verdict.suspect else []
 
     def _watch(self, verdict: Verdict, anchor: str) -> list[Action]:
+        if (component := verdict.component) and "discount" not in self.lacks:
+            return [Action("discount", verdict.sentence, component=component)]
         # Where none of the gentle ones is there, one round is waited for: holding the policy back costs what it gains.
         rungs: list[Rung | None] = [rung for rung in WATCH_RUNGS if rung not in self.lacks]
         rungs = rungs if len(rungs) > 1 else [None, *rungs]
