@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_trials import trial
 
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
@@ -30,6 +29,7 @@ from holdfast.lab.results import QUICK, carry_out, command_of
 from holdfast.lab.runner import TrialOutcome
 from holdfast.lab.trial import Job, Trial, run_trial
 from holdfast.lab.worker import Sign, order_of, packed, tidy_up, unpack, work_on
+from made_trials import trial
 
 SETTINGS = (*QUICK, "run.rounds=2", "run.steps_per_round=1", "ppo.lr=0.02", "audit.pairs=0", "audit.more_pairs=0")
 

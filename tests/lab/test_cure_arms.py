@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_trials import results, trial
 
 import small_run
 from holdfast.config import load_config
@@ -15,6 +14,7 @@ from holdfast.lab.experiment import Arm, Plan, ResultCell, first_of
 from holdfast.lab.experiments.cures import EXPERIMENT
 from holdfast.lab.results import plain
 from holdfast.lab.trial import Job, Labels, Trial, run_trial
+from made_trials import results, trial
 
 SMALL = tuple(
     f"{name}={value}" for name, value in small_run.SETTINGS.items() if name not in ("run.seed", "run.threads")

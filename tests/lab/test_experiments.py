@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_trials import results, trial
 
 from holdfast.config import load_config
 from holdfast.errors import HoldfastError
@@ -26,6 +25,7 @@ from holdfast.lab.results import arm_document, figure_of, plain
 from holdfast.lab.scenarios import FIRST, FLAW_SCENARIOS, HELD_BACK, NO_KL, TUNING, flaw_scenarios
 from holdfast.lab.trial import Labels, Trial, by_round
 from holdfast.worlds.flaws import FLAWS
+from made_trials import results, trial
 
 EXPERIMENTS = all_experiments()
 

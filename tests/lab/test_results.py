@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_trials import trial
 
 from holdfast.errors import HoldfastError
 from holdfast.lab import results as module
@@ -17,6 +16,7 @@ from holdfast.lab.experiments import experiment_named
 from holdfast.lab.results import QUICK, carry_out, check_plan, command_of, document_of, keep, keep_figure, kept
 from holdfast.lab.runner import TrialOutcome
 from holdfast.lab.trial import Job, Labels
+from made_trials import trial
 
 EFFICACY = experiment_named("efficacy")
 

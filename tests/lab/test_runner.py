@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from benchmarks.trials import run_trials
-from made_trials import trial
 
 from holdfast.errors import HoldfastError
 from holdfast.lab import runner
 from holdfast.lab.runner import KILLED, Clock, TrialOutcome, attempt_trials, summary
 from holdfast.lab.trial import TRIAL_FILE, Job, Trial
+from made_trials import trial
 
 
 class InProcess:

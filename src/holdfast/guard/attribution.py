@@ -2,7 +2,12 @@
 
 Of the policy's answer beside another's to the same prompt each component says how much more the policy got. It is
 *newly credited* in a pair where the policy's answer got more of it. Where people prefer the policy in fewer than half
-of those pairs by more than chance explains, people do not grant the gain: the component is being hacked.
+of those pairs by more than chance explains, people do not grant the gain. Of several such components the one is being
+hacked that pays the policy most:
+
+    paid = k * gain,  k by least squares:  margin ~ sum over components of k * difference
+
+since nobody but the reward knows how it makes one number of its components. For a weighted sum k is the weight.
 """
 
 from __future__ import annotations
@@ -10,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
+
+import numpy as np
 
 from holdfast.checkpoint.files import JSON
 from holdfast.guard.audit import AuditPair
@@ -24,13 +31,14 @@ FEWEST_CREDITED = 8
 class Credited:
     """A component with its mean gain over the other policy, and of the pairs that it newly credits those granted.
 
-    The reward itself, where it has no components, is called by an empty name.
+    `paid` is what the gain comes to in reward. Where the reward has no components, it is one of an empty name itself.
     """
 
     name: str
     gained: float
     pairs: int
     granted: float
+    paid: float
 
     @property
     def rejected(self) -> bool:
@@ -64,13 +72,22 @@ def attribution(pairs: Sequence[AuditPair]) -> tuple[Credited, ...]:
         return pair.parts.get(name, 0.0) if name else pair.margin or 0.0
 
     found = []
-    for name in names if told else ():
+    for name, rate in zip(names, pay(told, [[of(pair, name) for name in names] for pair in told]), strict=False):
         credited = [pair for pair in told if of(pair, name) > 0]
-        granted = sum(pair.policy_won for pair in credited)
-        found.append(Credited(name, fmean(of(pair, name) for pair in plain), len(credited), granted))
+        granted, gained = sum(pair.policy_won for pair in credited), fmean(of(pair, name) for pair in plain)
+        found.append(Credited(name, gained, len(credited), granted, rate * gained))
     return tuple(sorted(found, key=lambda each: (each.granted / each.pairs if each.pairs else 1.0, each.name)))
 
 
+def pay(pairs: Sequence[AuditPair], differences: Sequence[Sequence[float]]) -> list[float]:
+    """What a unit of each component pays in reward; components that always go together share it."""
+    if not pairs:
+        return []
+    # To six digits: scores in single precision must not make two equal components out to differ.
+    margins = [pair.margin or 0.0 for pair in pairs]
+    return [float(k) for k in np.linalg.lstsq(np.array(differences), np.array(margins), rcond=1e-6)[0]]
+
+
 def culprit(parts: Sequence[Credited]) -> Credited | None:
-    """The component that people grant least of what it gained, where there is one that they do not grant."""
-    return next((each for each in parts if each.rejected), None)
+    """Of the components that people do not grant, the one whose gain pays most; none where there is no such one."""
+    return max((each for each in parts if each.rejected), key=lambda each: each.paid, default=None)
