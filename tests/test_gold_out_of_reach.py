@@ -67,6 +67,8 @@ MAY_NAME: dict[str, set[str]] = {
     "config.schema": {SENTENCE},
     # An argument that verl passes to every reward function, by its name.
     "interop.verl": {"ground_truth"},
+    # A column of the user's own prompts file.
+    "reward.sources.service": {"'ground_truth'"},
 }  # fmt: skip
 
 # Observers are told what happened, or handed on to who will tell them; nobody asks them anything.

@@ -27,7 +27,7 @@ OPTIONS = {
             "--demonstrations", "--preferences"],
     "resume": ["RUN", "--json"],
     "rollback": ["RUN", "CHECKPOINT", "--reason"],
-    "serve-reward": ["RUN", "--host", "--port", "--token-file", "--owner-token-file", "--make-token", "--policy",
+    "serve-reward": ["REWARD", "--host", "--port", "--token-file", "--owner-token-file", "--make-token", "--policy",
                      "--follow", "--ensemble-version", "--chat-template", "--wait-ms", "--batch", "--queue", "--window",
                      "--suspicion", "--labels"],
     "guard": ["serve", "verdict"],
