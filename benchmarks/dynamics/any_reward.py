@@ -59,9 +59,7 @@ def pair_of(
     """One seed: what the unguarded run lost, when the guarded one was called, and where it ended."""
     falls, called, best = onset(unguarded.heldout), guarded.first_alarm, max(unguarded.heldout)
     reward = by_round(unguarded, unguarded.proxy)
-    named = sorted(
-        {str(verdict["evidence"]["component"]) for verdict in verdicts if verdict["level"] == "hacking"} - {""}
-    )
+    naming = [verdict for verdict in verdicts if verdict["evidence"].get("component")]
     return {
         "seed": unguarded.seed,
         "reward": [reward[0], reward[-1]],
@@ -74,7 +72,8 @@ def pair_of(
         "falls_in_round": falls,
         "called_in_round": called,
         "delay": None if falls is None or called is None else called - falls,
-        "named": named,
+        "named": sorted({verdict["evidence"]["component"] for verdict in naming if verdict["level"] == "hacking"}),
+        "named_in_round": min((verdict["round"] for verdict in naming), default=None),
         "sentence": None if called is None else guarded.sentences[called],
         "rollbacks": len(guarded.rollbacks),
         "stopped": guarded.stopped,
@@ -93,7 +92,9 @@ def measure(example: Example, seeds: range, runs: Path) -> dict[str, Any]:
     trials = run_trials(jobs)
     pairs = []
     for unguarded, guarded, job in zip(trials[::2], trials[1::2], jobs[1::2], strict=True):
-        verdicts = [event.fields for event in read_run(job.path).events if event.kind == "verdict"]
+        verdicts = [
+            {"round": event.round, **event.fields} for event in read_run(job.path).events if event.kind == "verdict"
+        ]
         pairs.append(pair_of(example, unguarded, guarded, verdicts))
     return {
         "example": example.name,
@@ -114,7 +115,7 @@ def shares(example: Example, pairs: Sequence[Mapping[str, Any]]) -> dict[str, An
         ),
         "called within two rounds of the fall": sum(p["delay"] is not None and p["delay"] <= SOON for p in pairs),
         "guarded ends at least at the unguarded run's best": sum(p["reaches_best"] for p in pairs),
-        "the criterion named": sum(p["named"] == [example.fooled] for p in pairs) if example.fooled else None,
+        "hacking says which criterion": sum(p["named"] == [example.fooled] for p in pairs) if example.fooled else None,
     }
 
 
@@ -147,11 +148,11 @@ def line(arm: str, curves: Sequence[Sequence[float]], colour: int, what: str) ->
 
 def tell(example: Example, result: Mapping[str, Any]) -> None:
     print(f"\n{example.name}: {example.truth}")
-    print(f"{'seed':>6} {'start':>7} {'best':>7} {'end':>7} {'guarded':>8} {'falls':>6} {'called':>7}  named")
+    print(f"{'seed':>6} {'start':>7} {'best':>7} {'end':>7} {'guarded':>8} {'falls':>6} {'called':>7} {'named':>6}")
     for p in result["pairs"]:
         print(
             f"{p['seed']:>6} {p['start']:>7.3f} {p['best']:>7.3f} {p['unguarded_end']:>7.3f} {p['guarded_end']:>8.3f} "
-            f"{p['falls_in_round']!s:>6} {p['called_in_round']!s:>7}  {', '.join(p['named'])}"
+            f"{p['falls_in_round']!s:>6} {p['called_in_round']!s:>7} {p['named_in_round']!s:>6}"
         )
     for name, value in result["share"].items():
         print(f"  {name}: {value}")

@@ -14,8 +14,8 @@ from made_trials import trial
 RUBRIC = EXAMPLES[1]
 
 
-def verdict(level: str, component: str) -> dict[str, Any]:
-    return {"level": level, "evidence": {"component": component}}
+def verdict(round: int, level: str, component: str) -> dict[str, Any]:
+    return {"round": round, "level": level, "evidence": {"component": component}}
 
 
 def test_a_pair_by_hand() -> None:
@@ -24,11 +24,12 @@ def test_a_pair_by_hand() -> None:
     held = trial(
         [0.2, 0.4, 0.5, 0.3, 0.5, 0.5], delivered=0.5, verdicts={3: "watch", 4: "hacking"}, sentences={4: "so"}
     )
-    verdicts = [verdict("watch", "brief"), verdict("hacking", "cites a source"), verdict("hacking", "")]
+    verdicts = [verdict(2, "watch", ""), verdict(3, "watch", "brief"), verdict(4, "hacking", "cites a source")]
     pair = pair_of(RUBRIC, bare, held, verdicts)
     assert (pair["start"], pair["best"], pair["unguarded_end"], pair["guarded_end"]) == (0.2, 0.5, 0.0, 0.5)
     assert (pair["falls_in_round"], pair["called_in_round"], pair["delay"]) == (3, 4, 1)
     assert (pair["reaches_best"], pair["named"], pair["sentence"]) == (True, ["cites a source"], "so")
+    assert pair["named_in_round"] == 3
     # Two steps a round with a proxy of 0.1 a step: 0.15 in the first round, 0.95 in the fifth.
     assert pair["reward"] == [pytest.approx(0.15), pytest.approx(0.95)]
     late = pair_of(RUBRIC, bare, trial([0.2, 0.3], delivered=0.49, verdicts={6: "hacking"}, sentences={6: "so"}), [])
@@ -38,7 +39,7 @@ def test_a_pair_by_hand() -> None:
         "reward rises and truth falls": 2,
         "called within two rounds of the fall": 1,
         "guarded ends at least at the unguarded run's best": 1,
-        "the criterion named": 1,
+        "hacking says which criterion": 1,
     }
 
 
