@@ -118,6 +118,7 @@ RUN = {
 }  # fmt: skip
 
 OTHER = {
+    "ppo without a reward": (["ppo"], "There is no reward: give --reward DIR"),
     "resume nothing": (["resume", "runs/gone"], "no run directory runs/gone"),
     "resume another directory": (["resume", "empty"], "empty is not a run directory: it has no manifest.json"),
     "resume a model": (["resume", "model"], "model is not a run directory"),
@@ -232,7 +233,7 @@ def test_a_run_that_another_process_works_on(place: Path, capsys: pytest.Capture
     assert told.count("\n") == 1
 
 
-@pytest.mark.parametrize("argv", [[], ["dance"], ["run", "--sed", "3"], ["resume"], ["ppo"]])
+@pytest.mark.parametrize("argv", [[], ["dance"], ["run", "--sed", "3"], ["resume"], ["sft"]])
 def test_a_command_line_that_is_not_one(argv: list[str], place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree_of(place)
     with pytest.raises(SystemExit) as exit:

@@ -103,7 +103,7 @@ def test_the_verdict_names_the_criterion_and_the_ladder_counts_it_for_less() -> 
 def test_a_reward_that_fell_as_well_is_no_hack() -> None:
     verdict = verdict_on(pairs(11, 56, {"cites a source": -0.4}, "anchor"), TERMS)
     assert verdict.level == "worse"
-    assert "the rubric agrees that it has become worse" in verdict.sentence
+    assert "the rubric agrees that it has become worse in pairs as they come" in verdict.sentence
     assert verdict.component == ""
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+import given_rewards
 import small_run
 from holdfast.cli.main import main
 from holdfast.reward.ensemble import Ensemble, Judgement
-from holdfast.track.metrics import REGISTRY, SIGNALS
+from holdfast.track.metrics import COMPONENTS, REGISTRY, SIGNALS
 from vllm_stand_in import StandIn, policy_in, serving
 
 
@@ -39,11 +40,12 @@ def test_every_registered_metric_is_written_by_some_run(
         )
     with monkeypatch.context() as patch:
         degraded = run_with_a_member_that_stands_still(tmp_path / "degraded", patch)
+    given = small_run.run(tmp_path / "given", reward__source=given_rewards.COUNTS, run__rounds="1")
     written = {
         name
-        for run in (unbroken, loss, tmp_path / "dpo", served, degraded)
+        for run in (unbroken, loss, tmp_path / "dpo", served, degraded, given)
         for row in small_run.rows_of(run / "metrics.jsonl")
         for name in row
-        if name not in ("step", "round") and not name.startswith(SIGNALS)
+        if name not in ("step", "round") and not name.startswith((SIGNALS, COMPONENTS))
     }
     assert written == set(REGISTRY)

@@ -147,6 +147,7 @@ def test_a_task_has_no_way_to_gold(world: Concierge) -> None:
         "labeller",
         "policy_directory",
         "notes",
+        "columns",
         "left_out",
     ]
     for value in (task, *vars(task).values()):

@@ -270,7 +270,7 @@ def _agreement(loss: Loss, reward: str, claimed: bool) -> str:
     plain = loss.plain
     if plain.claimed < plain.pairs / 2:
         share, pairs = fine_percent(plain.claimed / plain.pairs), counted(round(plain.pairs), "pair")
-        how = f" (it claims {share} of {pairs} as they come)" if claimed else ""
+        how = f" (it claims {share} of {pairs} as they come)" if claimed else " in pairs as they come"
         return f"{reward} agrees that it has become worse{how}"
     return f"{reward} claims no more than was granted, as far as chance allows to tell"
 
