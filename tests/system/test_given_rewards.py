@@ -19,6 +19,7 @@ import given_rewards
 import model_directories
 import nostalgic
 import small_run
+import terse
 import web_site
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
@@ -246,6 +247,46 @@ def test_what_people_do_not_grant_counts_for_less_and_stays_so(tmp_path: Path) -
     killed = run_until(tmp_path, Point("holdfast.run.loop:OnlineLoop.commit", about="round-0003"), **settings)
     resume(killed)
     assert differences(result_of(killed, "round-0004"), result_of(run, "round-0004")) == []
+
+
+def test_what_people_said_joins_a_hacked_reward_and_a_killed_run_has_it_again(tmp_path: Path) -> None:
+    settings = SOURCES["function"] | {
+        "world__labeller": terse.SPEC, "audit__pairs": "24", "ppo__lr": "0.02", "reward__corrective": "true",
+    }  # fmt: skip
+    whole = small_run.run(tmp_path / "whole", **settings)
+    verdict = next(event for event in events_of(whole, "verdict") if event["level"] == "hacking")
+    (joined,) = [event for event in events_of(whole, "action") if event["rung"] == "refresh"]
+    assert joined["round"] == verdict["round"] == 2
+    labels = joined["after"]["corrective"]
+    assert re.match(rf"a reward model of {labels} audit labels joins the reward \(right on \d+%", joined["words"])
+    assert joined["before"] == {"corrective": 0}
+    after = [row for row in rows_of(whole / "metrics.jsonl") if "reward/component/audit labels" in row]
+    assert [row["round"] for row in after] == [3, 3], "the policy learns from it as soon as it is there"
+    assert not (whole / "rewards").exists()
+    # It is nowhere on disk: who goes on trains it again, and everything that follows is the same.
+    killed = run_until(tmp_path, Point("holdfast.run.learner:Learner.see", call=6), SlowSteps(), **settings)
+    resume(killed)
+    assert differences(result_of(killed), result_of(whole)) == []
+
+
+def test_what_is_learnt_from_audit_labels_needs_somebody_who_gives_them(tmp_path: Path, unbroken: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text(rows_of(unbroken / "samples.jsonl")[0]["prompt"] + "\n")
+    files = {
+        "data__heldout_share": "0.0",
+        "world__name": "files",
+        "world__options": "{}",
+        "data__prompts": str(prompts),
+        "world__labeller": "",
+    }
+    model = {"policy__path": str(unbroken / "reference"), "sft__epochs": "0"}
+    ended = command(
+        small_run.run_arguments(tmp_path, **files, **model, **SOURCES["function"], reward__corrective="true"),
+        tmp_path / "out.txt",
+    )
+    assert ended.code == 2
+    assert "nobody to answer them: name somebody with world.labeller" in ended.printed
+    assert not (tmp_path / small_run.NAME).exists()
 
 
 UNREAD: dict[str, Callable[[], dict[str, str]]] = {

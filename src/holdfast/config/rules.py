@@ -168,7 +168,9 @@ ENSEMBLE_ALONE: dict[str, tuple[str, ...]] = {
     "preferences": ("per_round", "selection"),
 }  # fmt: skip
 # What is about a reward that is given alone.
-GIVEN_ALONE = ("timeout_seconds", "parallel", "unscored_limit")
+GIVEN_ALONE = ("timeout_seconds", "parallel", "unscored_limit", "corrective")
+# What is about a corrective as well, where there is one.
+CORRECTIVE = ("pooling", "epochs", "lr", "warmup_steps", "batch", "label_smoothing")
 # What is about members that are made from the policy: a model that is refreshed comes as it is.
 MADE_ALONE = ("members", "pooling", "aggregation", "initial_comparisons", "epochs", "lr", "warmup_steps")
 
@@ -188,9 +190,15 @@ def _given(c: Config) -> None:
                 only = "a reward that is trained from the policy" if name in MADE_ALONE else "one that stands still"
                 raise HoldfastError(f"reward.{name} is not read here: it is about {only}; leave it out.")
         return
+    if c.reward.corrective and c.guard.mode != "act":
+        raise HoldfastError(
+            "reward.corrective is something that the guard does about hacking: set guard.mode to act, or leave it out."
+        )
     for section_name, names in ENSEMBLE_ALONE.items():
         own, standard_section = getattr(c, section_name), getattr(usual, section_name)
         for name in names or settings_of(type(own)):
+            if section_name == "reward" and c.reward.corrective and name in CORRECTIVE:
+                continue
             value = getattr(own, name)
             if value != getattr(standard_section, name) and not (name == "per_round" and value == 0):
                 raise HoldfastError(

@@ -147,6 +147,11 @@ class RewardConfig(Section):
         "several sources in one reward, each by a name: {source, weight, gate, normalise}; docs/rewards.md has them",
     )
     refresh: bool = setting(False, "fine-tune a model:DIR on new labels, behind the gate")
+    corrective: bool = setting(
+        False,
+        "with a source that stands still: after hacking, the guard adds a reward model of the audit labels to it, if "
+        "that is right about what it has not learnt from",
+    )
     timeout_seconds: float = setting(
         30.0,
         "longest wait for one answer's score, or for one call of a function that takes whole batches",
@@ -183,6 +188,11 @@ class RewardConfig(Section):
     def given(self) -> bool:
         """Whether answers are scored by a source that stands still, and there is no ensemble."""
         return bool(self.source or self.parts) and not self.refresh
+
+    @property
+    def trains_from_policy(self) -> bool:
+        """Whether a reward model is trained from the policy's beginning: the ensemble's members, or a corrective."""
+        return self.corrective or not (self.given or self.refresh)
 
 
 @section

@@ -1,7 +1,7 @@
 """A reward that is given: what a source says of answers, standardised once on the reference's own.
 
     score  = (what the source says - mean) / standard deviation, both of the reference's answers before the first step
-    reward = score, less the penalty for an answer that does not end
+    reward = score + what a corrective says, where one is in use, less the penalty for an answer that does not end
 
 The unit is the same as an ensemble's, so that beta keeps its meaning. An answer that could not be scored is NaN from
 beginning to end.
@@ -22,10 +22,14 @@ from holdfast.config.schema import RewardConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.pair import Pair
+from holdfast.reward.corrective import AUDIT_LABELS, Corrective
 from holdfast.reward.scores import AdjustableSource, Asked, Columns, Discount, Scores
 from holdfast.reward.source import Scored
 from holdfast.rollout.sampler import Rollout
 from holdfast.text import counted, percent
+
+# What a source that names no components is called beside the audit labels.
+GIVEN = "the given reward"
 
 # What the guard leaves of a component that is being hacked, each time.
 DISCOUNT = 0.5
@@ -67,6 +71,7 @@ class GivenReward:
     files: Mapping[str, str] = field(default_factory=dict)  # what it is made of, with the digests of its contents
     changed: list[str] = field(default_factory=list)  # those that a checkpoint was saved with otherwise
     labels_so_far: Callable[[], int] = lambda: 0
+    corrective: Corrective | None = None  # what the guard may add to it
 
     @property
     def labels(self) -> int:
@@ -81,11 +86,14 @@ class GivenReward:
 
     def state(self) -> dict[str, Any]:
         standard = {**vars(self.standard), "components": dict(self.standard.components)}
-        return {"standard": standard, "source": self.source.state(), "files": dict(self.files)}
+        corrective = {} if self.corrective is None else {"corrective": self.corrective.state()}
+        return {"standard": standard, "source": self.source.state(), "files": dict(self.files), **corrective}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.standard = Standard(**state["standard"])
         self.source.restore(state["source"])
+        if self.corrective is not None:
+            self.corrective.restore(state.get("corrective"))
         self.changed = sorted(name for name, digest in self.files.items() if state["files"].get(name) != digest)
 
     def standardise(self, rollout: Rollout) -> Standard:
@@ -119,6 +127,11 @@ class GivenReward:
         """The standardised score, less the penalty for not ending."""
         scores = self._ask(rollout, self.group)
         score_B = (scores.total_B - self.standard.mean) / self.standard.sd
+        components = scores.components
+        if self.corrective is not None and self.corrective.in_use:
+            added_B = self.corrective.scores(rollout.prompts, rollout.responses)
+            score_B = score_B + added_B
+            components = self._with_labels(components, scores.total_B, added_B)
         unfinished_B = 1.0 - torch.tensor(rollout.finished, dtype=torch.float32)
         return Scored(
             score_B[None],
@@ -128,7 +141,7 @@ class GivenReward:
             self.version,
             self.labels,
             given_B=scores.total_B,
-            components=scores.components,
+            components=components,
             unscored=scores.unscored,
             reasons=tuple(scores.reasons()),
         )
@@ -157,7 +170,15 @@ class GivenReward:
         group = 2 if self.source.compares else 1
         scores = self.source.score(self._asked(prompts, [self.decode(side) for side in tokens], ends, group))
         parts = {name: values_B[0::2] - values_B[1::2] for name, values_B in scores.components.items()}
-        return scores.total_B[0::2] - scores.total_B[1::2], parts
+        margin_P = scores.total_B[0::2] - scores.total_B[1::2]
+        if self.corrective is None or not self.corrective.in_use:
+            return margin_P, parts
+        added_P = self.corrective.margins(pairs)
+        return margin_P + self.standard.sd * added_P, self._with_labels(parts, margin_P, added_P)
+
+    def _with_labels(self, components: Mapping[str, Tensor], given: Tensor, added: Tensor) -> dict[str, Tensor]:
+        """The components with what the corrective adds, all in the unit of the reward that is given."""
+        return {**(components or {GIVEN: given}), AUDIT_LABELS: self.standard.sd * added}
 
     def discount(self, component: str) -> Discount | None:
         """Count a component for half of what it does; of one that is no share of the reward, the whole."""

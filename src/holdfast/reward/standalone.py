@@ -40,10 +40,13 @@ PreferredAnswer = tuple[Prompt, str, str]
 MODEL = "model"
 
 
-def build_ensemble(config: Config, lm: Any, codec: Codec, bonus: Bonus | None = None) -> Ensemble:
+def build_ensemble(
+    config: Config, lm: Any, codec: Codec, bonus: Bonus | None = None, members: int | None = None
+) -> Ensemble:
     """K members, each with a head of its own, on copies of the reference's trunk or as adapters on the one there is.
 
-    Where members are averaged into one, one is built: all of them are fitted from its weights.
+    Where members are averaged into one, one is built: all of them are fitted from its weights. `members` is their
+    number where the settings do not say it.
     """
     p, lora = config.policy, lora_of(config.policy)
 
@@ -55,7 +58,7 @@ def build_ensemble(config: Config, lm: Any, codec: Codec, bonus: Bonus | None = 
         return shard(model.to(config.run.device))
 
     return Ensemble(
-        [member(k) for k in range(1 if is_averaged(config.reward) else config.reward.members)],
+        [member(k) for k in range(members or (1 if is_averaged(config.reward) else config.reward.members))],
         codec.pad_id,
         config.policy.micro_batch_tokens,
         bonus=bonus,

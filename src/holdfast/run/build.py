@@ -229,6 +229,8 @@ def build_loop(
     review: Review[Policy] | None = None
     if models.anchor is not None:
         lacks = WITHOUT_ENSEMBLE if refresher is None else frozenset[Rung]()
+        if config.reward.corrective:
+            lacks -= {"refresh"}
         seed, rounds = config.run.seed, config.run.rounds
         review = Review.planned(config.guard, config.audit, rounds, seed, parts.collector, lacks=lacks)
     learner = Learner(

@@ -36,7 +36,7 @@ KNOWN_COMPARISONS = 500
 KNOWN_ANSWERS = 256
 
 
-# Remedies that move an ensemble: a reward that is given has none.
+# Remedies that move an ensemble: a reward that is given has none, but for a corrective, which is trained like one.
 WITHOUT_ENSEMBLE: frozenset[Rung] = frozenset({"refresh", "label_more", "adversarial"})
 
 
@@ -172,10 +172,21 @@ class LoopHost:
     def refresh(self, reason: str) -> Change | None:
         """A refresh in the next round, whatever its triggers say."""
         if self.refresher is None:
-            return None
+            return self._correct()
         before = {"refresh": self.orders.refresh}
         self.orders.refresh = f"the guard asked for it: {reason}"
         return Change("the ensemble is refreshed in the next round", before, {"refresh": self.orders.refresh})
+
+    def _correct(self) -> Change | None:
+        """The corrective of a reward that is given, made of all audit labels so far, at once."""
+        reward = self.learner.reward
+        corrective = reward.corrective if isinstance(reward, GivenReward) else None
+        if corrective is None:
+            return None
+        before = {"corrective": corrective.labels}
+        words = corrective.train(self.collector.store.watermark())
+        self.learner.plateau.reset()  # scores with and without it are not one curve
+        return Change(words, before, {"corrective": corrective.labels})
 
     def discount(self, component: str) -> Change | None:
         """A component counts for half of what it did, or the reward as a whole; an ensemble has no components."""

@@ -91,6 +91,7 @@ def gather(
     threads = choose_threads(config, lm, threads)
     if not (config.reward.given or config.reward.refresh):
         check_labels(config, task, len(imported), ensemble_given)
+    check_corrective(config, task)
     check_sinks(config.track.sinks)
     if config.preferences.url:
         check_url(config.preferences.url)
@@ -169,6 +170,19 @@ def check_labels(config: Config, task: Task, imported: int, ensemble_given: bool
         raise HoldfastError(
             f"A reward model needs at least 2 labelled comparisons, and there are only {available}: "
             "raise reward.initial_comparisons, set data.preferences, or give a labeller with world.labeller."
+        )
+
+
+def check_corrective(config: Config, task: Task) -> None:
+    """What is learnt from audit labels needs somebody who gives them."""
+    if config.reward.corrective and task.labeller is None:
+        raise HoldfastError(
+            "reward.corrective learns from the answers of audits, and there is nobody to answer them: name somebody "
+            "with world.labeller, or leave it out."
+        )
+    if config.reward.corrective and PROCESSES.world > 1:
+        raise HoldfastError(
+            f"reward.corrective is trained in one process, and there are {PROCESSES.world}: start one, or leave it out."
         )
 
 

@@ -23,7 +23,8 @@ def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOT
     if PROCESSES.sharded:
         notes.append("processes.strategy = fsdp2 takes the plain path of the models, as with policy.fast = false.")
     imitates = bool(config.sft.epochs and ingredients.task.demonstrations) and not done.prepared
-    trained = [] if config.reward.given else ["reward.lr", "refresh.lr"]
+    trained = [] if config.reward.given else ["refresh.lr"]
+    trained = ["reward.lr", *trained] if config.reward.trains_from_policy else trained
     notes += ingredients.chosen.words([*(["sft.lr"] if imitates else []), *trained, "ppo.lr"])
     guard, audit, rounds = config.guard, config.audit, config.run.rounds
     if ingredients.task.labeller is None:

@@ -14,11 +14,13 @@ from holdfast.models.load import save_model
 from holdfast.preferences.collector import Claimant, Collector
 from holdfast.preferences.store import PreferenceStore
 from holdfast.randomness import Cursor, Streams, generator
+from holdfast.reward.corrective import Corrective
 from holdfast.reward.ensemble import Ensemble, VersionStore
 from holdfast.reward.given import GivenReward
 from holdfast.reward.importance import Importance
 from holdfast.reward.refresher import Refresher
 from holdfast.reward.source import Reward, RewardSource
+from holdfast.reward.standalone import build_ensemble
 from holdfast.rollout.sampler import Rollout
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.answers import Answers, sampling_of
@@ -67,6 +69,8 @@ def build_parts(
     streams, ensemble = Streams(config.run.seed), models.ensemble
     if ensemble is None:
         given, standard = given_reward(ingredients), standard_answers(ingredients, models, answers)
+        if config.reward.corrective:
+            given.corrective = corrective_of(ingredients, run, models, store, standard)
         collector = collector_of(ingredients, run, claimant_of(given), store, journal, after_people)
         return Parts(models, answers, collector, given, None, journal, streams, standard)
     collector = collector_of(ingredients, run, ensemble, store, journal, after_people)
@@ -75,6 +79,16 @@ def build_parts(
     refresher = refresher_of(ingredients, run, models, ensemble, store, journal, standard)
     reward = RewardSource(ensemble, config.reward, partial(answers.sample, models.reference), config.flaw)
     return Parts(models, answers, collector, reward, refresher, journal, streams, standard)
+
+
+def corrective_of(
+    ingredients: Ingredients, run: RunDirectory, models: Models, store: PreferenceStore, standard: Rollout
+) -> Corrective:
+    """What the guard may add to a reward that is given: one member, on a copy of the reference."""
+    config, codec = ingredients.config, ingredients.codec
+    fresh = partial(build_ensemble, config, models.reference.lm, codec, members=1)
+    answers = standard.prompts, standard.responses
+    return Corrective(fresh, store, codec, run.key, config.reward, *answers, config.run.seed)
 
 
 def collector_of(

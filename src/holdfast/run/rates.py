@@ -68,8 +68,8 @@ def with_rates(
     for name, rate in {**preset.rates, **refresh, **(sealed or {})}.items():
         section = name.partition(".")[0]
         # There is no ensemble to train, or none to train from the beginning.
-        unread = (config.reward.given and section in ("reward", "refresh")) or (
-            config.reward.refresh and section == "reward"
+        unread = (config.reward.given and section == "refresh") or (
+            section == "reward" and not config.reward.trains_from_policy
         )
         given = getattr(config, section).lr
         if given == 0.0 and not unread:
