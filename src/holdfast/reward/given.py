@@ -181,7 +181,12 @@ class GivenReward:
         return {**(components or {GIVEN: given}), AUDIT_LABELS: self.standard.sd * added}
 
     def discount(self, component: str) -> Discount | None:
-        """Count a component for half of what it does; of one that is no share of the reward, the whole."""
+        """Count a component for half of what it does; of one that is no share of the reward, the whole.
+
+        What people's own answers have added stays: it is made anew of more of them.
+        """
+        if component == AUDIT_LABELS:
+            return None
         return self.source.discount(component, DISCOUNT) or self.source.discount("", DISCOUNT)
 
     def _ask(self, rollout: Rollout, group: int) -> Scores:
