@@ -55,6 +55,7 @@ ORDER = [
     ["reward", "data", "probes"],
     ["preferences"],
     ["rollout"],
+    ["grammar"],
     ["models", "track"],
     ["checkpoint", "config", "parallel", "control", "charts", "interop"],
     ["events", "remote"],

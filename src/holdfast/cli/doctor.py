@@ -37,6 +37,7 @@ OPTIONAL = {
     "wandb": "wandb",
     "trackio": "trackio",
     "psycopg": "postgres",
+    "llguidance": "structured",
 }
 
 

@@ -1,0 +1,91 @@
+"""One answer as it is spelt: which tokens may come next, which have to.
+
+    grammar.begin() -> walk;  walk.allowed() -> a token is drawn from it -> walk.take(token) -> ... -> the end token
+
+Nothing here is drawn: the same tokens always give the same sets. So the sets that an answer was drawn from are not
+kept, they are had again by walking its tokens.
+
+Shapes: A walks, V vocabulary of the tokenizer, W numbers that a model gives, at least V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+
+
+class OffGrammar(HoldfastError):
+    """A token that could not have come next was taken."""
+
+
+class Walk(Protocol):
+    """One answer being spelt. It is over with the end token, or where its grammar's room is used up."""
+
+    def allowed(self) -> Tensor:
+        """bool (V,), on the CPU: the tokens that may come next, at least one, the end token where the answer may end.
+
+        Where `forced` names one, it is that one alone. Not to be written to.
+        """
+        ...
+
+    def forced(self) -> list[int]:
+        """The tokens that come next in any case, in their order, the end token included; not yet taken; often none."""
+        ...
+
+    def take(self, token: int) -> None:
+        """Go on with a token; `OffGrammar` where it is not allowed."""
+        ...
+
+
+class Grammar(Protocol):
+    """What may be said. It knows how many tokens an answer has room for, and leads to an end in time where it can."""
+
+    def begin(self) -> Walk:
+        """An answer of which nothing is spelt yet."""
+        ...
+
+
+@runtime_checkable
+class WalkTogether(Protocol):
+    """A kind of walk whose sets are computed faster for many at once."""
+
+    @classmethod
+    def together(cls, walks: Sequence[Walk]) -> Tensor:
+        """bool (A, V): `allowed` of each."""
+        ...
+
+
+def allowed_rows(walks: Sequence[Walk], width: int = 0) -> Tensor:
+    """bool (A, V), or (A, W) with what is beyond the vocabulary not allowed: `allowed` of each walk."""
+    kind = type(walks[0])
+    if isinstance(walks[0], WalkTogether) and all(type(walk) is kind for walk in walks):
+        rows_AV = walks[0].together(walks)
+    else:
+        rows_AV = torch.stack([walk.allowed() for walk in walks])
+    beyond = width - rows_AV.shape[-1]
+    return torch.nn.functional.pad(rows_AV, (0, beyond)) if beyond > 0 else rows_AV
+
+
+def sets_of(grammar: Grammar, tokens: Sequence[int]) -> list[Tensor]:
+    """The set that each token of an answer was drawn from, in order."""
+    walk, sets = grammar.begin(), []
+    for token in tokens:
+        sets.append(walk.allowed())
+        walk.take(token)
+    return sets
+
+
+def spells(grammar: Grammar, tokens: Sequence[int]) -> bool:
+    """Whether these tokens can be an answer or the beginning of one."""
+    walk = grammar.begin()
+    try:
+        for token in tokens:
+            walk.take(token)
+    except OffGrammar:
+        return False
+    return True
