@@ -84,13 +84,13 @@ class Counting:
 
     def __init__(self, version: int, rates: dict[str, float], left: int) -> None:
         self.collector = SimpleNamespace(ensemble=SimpleNamespace(version=version), labeller=None)
-        self.rates, self.left, self.bought = rates, left, dict.fromkeys(rates, 0)
+        self.rates, self.left, self.bought, self.beside = rates, left, dict.fromkeys(rates, 0), None
 
     @property
     def budget_left(self) -> int:
         return self.left
 
-    def buy(self, round: int, already: int, wanted: Any, *rest: Any) -> list[AuditPair]:
+    def buy(self, round: int, already: int, wanted: Any, *rest: Any, alone: bool = False) -> list[AuditPair]:
         pairs = []
         for opponent, wished in wanted:
             count = min(wished, self.left)
@@ -287,7 +287,7 @@ def test_a_saved_guard_that_does_not_fit_is_refused() -> None:
         AuditConfig(),
         0,
         Guard(GuardConfig(), 8),
-        cast(Any, SimpleNamespace(spent=3, scalar=None)),
+        cast(Any, SimpleNamespace(spent=3, scalar=None, beside=None)),
         Ladder(GuardConfig()),
     )
     state = json.loads(json.dumps(saved.state()))

@@ -391,6 +391,29 @@ def test_people_and_a_judge_together(place, judge, monkeypatch):
     assert quality.pairs["anna", "judge:tiny"][0] > 0.9
     assert quality.pairs["anna", "judge:tiny"][1] == sum(names == {"anna"} for names in who.values())
     assert small_run.events_of(run, "waited")
+    beside = [event["judge"] for event in small_run.events_of(run, "audit")]
+    assert all(one["pairs"] == one["both"] for one in beside), "people answer everything until the judge is known"
+    assert all(one["agreed"] > 0.8 * one["both"] for one in beside)
+
+
+def test_a_judge_that_agrees_leaves_people_fewer_pairs(place, judge, monkeypatch):
+    """From the second round on the judge answers pairs alone, which nobody is asked about; they train nothing."""
+    runs, url = place
+    monkeypatch.setattr("holdfast.guard.judged.FEWEST", 6)
+    more = {"judge__share": "0.0", "audit__pairs": "12", "audit__more_pairs": "12", "run__rounds": "3"}
+    more = settings(url, world__labeller="people+judge", judge__url=judge, judge__model="tiny", **more)
+    with people_at_work.answering(url, small_run.NAME):
+        run = small_run.run(runs, **more)
+    audits = small_run.events_of(run, "audit")
+    assert audits[0]["judge"]["share"] == 1.0
+    assert audits[-1]["judge"]["share"] < 0.7
+    assert audits[-1]["judge"]["pairs"] > audits[-1]["labels"] > 0
+    assert audits[-1]["judge"]["saved"] > 0
+    with PreferenceStore.open(url) as store:
+        alone = [c for c in store.unlabelled() if c.purpose == "judged"]
+        assert len(alone) == sum(event["judge"]["pairs"] - event["judge"]["both"] for event in audits)
+        asked = store.count_asked(small_run.NAME)
+        assert asked == len(list(store.each_labelled()))
 
 
 def test_a_run_goes_on_without_second_opinions(place, monkeypatch):

@@ -197,7 +197,7 @@ _KINDS = (
         "the round's fresh pairs were `asked` and are answered, by people or by whom `answered_by` names; the anchor "
         "is the last good policy, and `labels_left` is null where nobody answers",
         _AUDIT, say.audit, "minor",
-        optional={"claimed_by": str},
+        optional={"claimed_by": str, "judge": dict},
     ),
     EventKind(
         "verdict", f"a round is judged: {', '.join(LEVELS)}; `evidence` has the numbers",

@@ -282,7 +282,17 @@ def audit(fields: Fields) -> str:
     figures = [f"{claimant(fields)} {right}"] if right else []
     figures += [] if calibration is None else [f"ECE {format_value(calibration, percent=True)}"]
     figures += [] if left is None else [f"{counted(left, 'label')} left"]
+    figures += beside_people(fields)
     return f"Audit of {counted(fields['labels'], 'label')}: {'; '.join([preferences(fields), *figures])}."
+
+
+def beside_people(fields: Fields) -> list[str]:
+    """What a judge beside people did in an audit: how often both said the same, and what it has saved so far."""
+    judge = fields.get("judge")
+    if not judge or not judge["pairs"]:
+        return []
+    agreed = f"the judge agreed with people in {judge['agreed']} of {judge['both']}"
+    return [f"{agreed} and has saved {counted(max(0, judge['saved']), 'label')} so far"]
 
 
 def baselines(fields: Fields) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from holdfast.guard.claims import NO_ANSWERS, PATIENCE, SUREST, Granted, held_against, log_mean, log_ratios, summed
+from holdfast.guard.judged import JudgedRound
 from holdfast.guard.sequential import MOST_EVIDENCE, NOTHING, SequentialTest, start_weight, weight_after
 from holdfast.statistics import normal_quantile
 
@@ -112,13 +113,13 @@ class Evidence:
 class AlarmTest:
     """People's answers by round and opponent, and the evidence in them."""
 
-    def __init__(self, false_alarm: float, rounds: int, bar: float | None = None) -> None:
-        self._tests = {against: SequentialTest(false_alarm, rounds, bar) for against in OPPONENTS}
+    def __init__(self, false_alarm: float, rounds: int, bar: float | None = None, judged: bool = False) -> None:
+        self._tests = {against: SequentialTest(false_alarm, rounds, bar, judged) for against in OPPONENTS}
         self._bar, self._rounds = self._tests["anchor"].bar, self._tests["anchor"].rounds
 
-    def record(self, round: int, against: Against, granted: Granted) -> None:
+    def record(self, round: int, against: Against, granted: Granted, judged: JudgedRound | None = None) -> None:
         """All answers of a round against one opponent; recorded again with more of them, it takes the first's place."""
-        self._tests[against].record(round, granted)
+        self._tests[against].record(round, granted, judged)
 
     @property
     def newest(self) -> int:

@@ -7,8 +7,8 @@ They measure first. Afterwards they are labels like any other in the store, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
@@ -17,13 +17,23 @@ from holdfast.config.schema import AuditConfig
 from holdfast.errors import HoldfastError
 from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair, AuditReport, audit
+from holdfast.guard.beside import JudgeBeside
 from holdfast.guard.claimant import ScalarClaimant, Told
+from holdfast.guard.judged import ALONE, STRIDE, JudgedPair
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.collector import Answering, Collector, Sample, with_free_ids
-from holdfast.preferences.comparison import Comparison, Label, LabelledComparison, Provenance, Response
-from holdfast.preferences.labeller import Ask, Labeller, labeller_of
+from holdfast.preferences.comparison import (
+    WORTH,
+    Choice,
+    Comparison,
+    Label,
+    LabelledComparison,
+    Provenance,
+    Response,
+)
+from holdfast.preferences.labeller import Ask, Labeller, SecondedLabeller, labeller_of
 from holdfast.preferences.pair import Pair
-from holdfast.randomness import generator
+from holdfast.randomness import generator, place_of
 from holdfast.rollout.sampler import Rollout
 
 # Pairs that are drawn for each pointed one. More point further, at answers that come up ever more seldom.
@@ -80,6 +90,12 @@ class PosedPair:
     swapped: bool
     against: Against
     told: Told
+
+    def judged(self, choice: Choice | None, people: AuditPair | None) -> JudgedPair:
+        """What the judge said of the policy's side, 0 where it said nothing, and people, where they were asked."""
+        worth = 0.5 if choice is None else WORTH[choice]
+        judge = 0.5 - worth if self.swapped else worth - 0.5
+        return JudgedPair(judge, None if people is None else people.policy_won - 0.5)
 
     def answered(self, item: LabelledComparison) -> AuditPair:
         won = damped(1.0 - item.share_a if self.swapped else item.share_a, item.weight)
@@ -149,6 +165,17 @@ class RoundAuditor:
     collector: Collector
     config: AuditConfig
     spent: int = 0
+    beside: JudgeBeside | None = None  # where a judge answers beside people
+
+    def __post_init__(self) -> None:
+        if self.beside is None and self._second is not None:
+            self.beside = JudgeBeside()
+
+    @property
+    def _second(self) -> SecondedLabeller | None:
+        """The labeller, where it has a judge beside people."""
+        labeller = self.collector.labeller
+        return labeller if isinstance(labeller, SecondedLabeller) and labeller.seconded else None
 
     @property
     def left(self) -> int:
@@ -174,19 +201,23 @@ class RoundAuditor:
         sample: Sample[Answering],
         rng: torch.Generator,
         more: str = "",
+        alone: bool = False,
     ) -> list[AuditPair]:
         """So many answered comparisons with each opponent, asked for in one go, or as many as the budget allows.
 
-        `already` were asked for in this round; `more` says why there are further ones.
+        `already` were asked for in this round; `more` says why there are further ones. Where a judge answers too it is
+        as many as tell the same, of which people answer some by lot, unless people are to answer `alone`.
         """
+        beside = None if alone else self.beside
+        plan = ALONE if beside is None else beside.plan
         drawn: list[tuple[Comparison, PosedPair]] = []
         turns: list[int] = []
-        left = self.left
-        orders = []
+        left, stride, orders, wanted_alone = self.left, 1 if self.beside is None else STRIDE, [], 0
         for opponent, count in wanted:
             # Numbered by what was wanted: people may leave some unanswered, and their numbers are taken all the same.
-            orders.append(_Order(opponent, already, min(count, left)))
-            left, already = left - orders[-1].count, already + count
+            affordable = min(count, left)
+            orders.append(_Order(opponent, stride * already, min(plan.pairs(affordable), left)))
+            left, already, wanted_alone = left - affordable, already + count, wanted_alone + affordable
         for order, (pairs, claimed) in zip(orders, self._choose(orders, policy, sample, rng), strict=True):
             for n, told in enumerate(claimed):
                 comparison = self._comparison(round, order.first + n, pairs, n, order.opponent.version)
@@ -199,10 +230,36 @@ class RoundAuditor:
             asked, others = with_free_ids(self.collector.store, asked)
             self.spent += others
         questions = {comparison.id: question for comparison, (_, question) in zip(asked, drawn, strict=True)}
-        self.collector.ask(asked, f"audit of round {round}", more, turns)
-        answered = self.collector.store.labelled_among([c.id for c in asked], self.collector.store.watermark())
+        peoples = [place_of(f"asked {comparison.id}") < plan.share for comparison in asked]
+        theirs = [comparison for comparison, mine in zip(asked, peoples, strict=True) if mine]
+        self.collector.ask(
+            theirs, f"audit of round {round}", more, [turn for turn, mine in zip(turns, peoples, strict=True) if mine]
+        )
+        answered = self.collector.store.labelled_among([c.id for c in theirs], self.collector.store.watermark())
         self.spent += len(answered)
-        return [questions[item.comparison.id].answered(item) for item in answered]
+        heard = {item.comparison.id: questions[item.comparison.id].answered(item) for item in answered}
+        if beside is not None:
+            beside.saved += wanted_alone - len(theirs)
+            rest = [replace(each, purpose="judged") for each, mine in zip(asked, peoples, strict=True) if not mine]
+            self._have_judged(beside, [c for c in theirs if c.id in heard], rest, questions, heard)
+        return list(heard.values())
+
+    def _have_judged(
+        self,
+        beside: JudgeBeside,
+        answered: Sequence[Comparison],
+        rest: Sequence[Comparison],
+        questions: Mapping[str, PosedPair],
+        pairs: Mapping[str, AuditPair],
+    ) -> None:
+        """What the judge says of the pairs that people have answered, and of the rest that it answers alone."""
+        assert self._second is not None
+        self.collector.store.add_comparisons(rest)
+        said = self._second.second([*answered, *rest])
+        for comparison in (*answered, *rest):
+            question = questions[comparison.id]
+            one = question.judged(said.get(comparison.id), pairs.get(comparison.id))
+            beside.said.setdefault(question.against, []).append(one)
 
     def _choose(
         self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator

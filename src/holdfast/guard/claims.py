@@ -94,7 +94,7 @@ def summed(several: Iterable[Ratios]) -> Ratios:
     return tuple(math.fsum(column) for column in zip(NO_ANSWERS, *several, strict=True))
 
 
-def log_mean(ratios: Ratios) -> float:
-    """The logarithm of the mean over `STEPS`."""
+def log_mean(ratios: Sequence[float]) -> float:
+    """The logarithm of the mean of what these are the logarithms of."""
     highest = max(ratios)
     return highest + math.log(math.fsum(math.exp(ratio - highest) for ratio in ratios) / len(ratios))

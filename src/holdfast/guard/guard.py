@@ -21,13 +21,14 @@ from torch import Tensor
 from holdfast.checkpoint.files import JSON
 from holdfast.config.schema import GuardConfig
 from holdfast.errors import HoldfastError
-from holdfast.guard.alarm import AlarmTest, Evidence
+from holdfast.guard.alarm import Against, AlarmTest, Evidence
 from holdfast.guard.attribution import attribution
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.baseline import Baseline, Reading
 from holdfast.guard.claims import UNCLAIMED, Granted
 from holdfast.guard.course import Course, Step, Terms, step_from, step_state
 from holdfast.guard.grams import lay_flat
+from holdfast.guard.judged import JudgedRound
 from holdfast.guard.signal import Signal, read_all
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.suspicion import Suspicion, suspicion_of
@@ -57,13 +58,14 @@ class Guard:
         signals: Mapping[str, Signal] = SIGNALS,
         *,
         of_start: bool = False,
+        judged: bool = False,
     ) -> None:
         if rounds < 1:
             raise HoldfastError(f"The guard is for {rounds} rounds; plan at least 1.")
         self._config, self._signals = config, signals
         self._baselines = {name: Baseline(signal, of_start=of_start) for name, signal in signals.items()}
         self._rounds = rounds
-        self._test = AlarmTest(config.false_alarm, rounds, bar)
+        self._test = AlarmTest(config.false_alarm, rounds, bar, judged)
         self._known = NOTHING_KNOWN
         self._round = 1
         self._healthy_steps = 0  # steps whose readings have joined the baselines: their clock
@@ -138,19 +140,21 @@ class Guard:
         again: Mapping[str, AskedAgain] | None = None,
         terms: Terms | None = None,
         good_kl: float = math.inf,
+        judged: Mapping[Against, JudgedRound] | None = None,
     ) -> Verdict:
         """The verdict on the round, from all its audit pairs; asked again with more, it starts from those.
 
         `ensemble` is the version that made the claims, 0 where nothing is claimed yet; `fit` is how right it is about
         the pairs it was trained on;
         `answered_by` is what the sentence calls those who answered, and `again` how they answered what they were asked
-        a second time; `terms` are the names of settings that advice is about, `good_kl` is the last good policy's KL.
+        a second time; `terms` are the names of settings that advice is about, `good_kl` is the last good policy's KL;
+        `judged` is what a judge said beside them, which counts in the sequential test alone.
         """
         report, trust = audit(pairs, ensemble != UNCLAIMED), trust_in(pairs, self._answers, again or {})
         for side in (report.reference, report.anchor, report.pointed):
             if side is not None:
                 granted = Granted(side.wins, side.losses, side.claimed, ensemble)
-                self._test.record(self._round, side.against, granted)
+                self._test.record(self._round, side.against, granted, (judged or {}).get(side.against))
         self._judged, self._answers_now = report, habits_of(pairs)
         if pairs:
             # Answers that cannot be trusted are no reason to think the claims wrong.

@@ -110,9 +110,11 @@ class Review(Generic[Player]):
         `of_start`: baselines are of the first batches of the training itself, and sentences say so. `lacks` are
         remedies that its host does not have.
         """
-        bar = planned_bar(config.false_alarm, rounds, audits.pairs, AuditPlan(audits).most)
-        guard = Guard(config, rounds, bar, of_start=of_start)
-        return cls(config, audits, seed, guard, RoundAuditor(collector, audits), Ladder(config, lacks))
+        auditor = RoundAuditor(collector, audits)
+        judged = auditor.beside is not None
+        bar = planned_bar(config.false_alarm, rounds, audits.pairs, AuditPlan(audits).most, judged)
+        guard = Guard(config, rounds, bar, of_start=of_start, judged=judged)
+        return cls(config, audits, seed, guard, auditor, Ladder(config, lacks))
 
     @property
     def acts(self) -> bool:
@@ -140,6 +142,7 @@ class Review(Generic[Player]):
             "labels_left": self.auditor.budget_left,
             **self.guard.audited(),
             **({} if self.auditor.scalar is None else {"claimed_by": host.terms.reward}),
+            **({} if self.auditor.beside is None else {"judge": self.auditor.beside.record()}),
         }
         host.event("audit", **audited)
         host.event("verdict", level=verdict.level, sentence=verdict.sentence, evidence=verdict.evidence)
@@ -164,6 +167,8 @@ class Review(Generic[Player]):
         if self.is_good(verdict, pairs):
             self.good = host.keep_good()
         self.learn_claims(host, verdict, judged)
+        if self.auditor.beside is not None:
+            self.auditor.beside.end_round()
         self.guard.close_round(verdict)
         return Outcome(verdict, judged, actions, stands, rolled_back)
 
@@ -238,6 +243,8 @@ class Review(Generic[Player]):
         reference = [Opponent("reference", host.reference, "reference")] if self.good.round else []
         plan, kinds = AuditPlan(self.audits), [decisive, replace(decisive, against="pointed"), *reference]
         pairs: list[AuditPair] = []
+        if self.auditor.beside is not None:
+            self.auditor.beside.begin_round()
         asked, room = 0, plan.share(self.auditor.left, self.guard.rounds_to_come, host.last, self.acts)
         if not self.guard.stepped and not host.last:
             room = 0  # the policy is the one that the round before has asked about
@@ -281,7 +288,7 @@ class Review(Generic[Player]):
             already, rng = KINDS * AuditPlan(self.audits).most, generator(self.seed, "choice", host.round)
             wanted = [(opponent, count)]
             more = "further audit pairs: before the run ends with an earlier policy"
-            again = self.auditor.buy(host.round, already, wanted, host.policy, host.sample, rng, more)
+            again = self.auditor.buy(host.round, already, wanted, host.policy, host.sample, rng, more, alone=True)
         everything = [*pairs, *again]
         side = side_of(everything, opponent.against)
         claimed, reward = self.ensemble != UNCLAIMED, host.terms.reward
@@ -313,10 +320,11 @@ class Review(Generic[Player]):
         return further
 
     def _verdict(self, host: Host[Player], pairs: Sequence[AuditPair]) -> Verdict:
-        left, again = self.auditor.budget_left, host.again() if pairs else {}
+        left, again, beside = self.auditor.budget_left, host.again() if pairs else {}, self.auditor.beside
         return self.guard.judge(
             pairs, left, self.ensemble, self.answered_by,
             fit=host.fit, again=again, terms=host.terms, good_kl=self.good.kl,
+            judged=beside.judged() if beside else None,
         )  # fmt: skip
 
     def _suspicious(self, pairs: Sequence[AuditPair], opponent: Opponent[Player]) -> bool:
@@ -378,6 +386,7 @@ class Review(Generic[Player]):
             "audit_labels": self.auditor.spent,
             "stopped": self.stopped,
             **({} if self.auditor.scalar is None else {"scale": self.auditor.scalar.scale.state()}),
+            **({} if self.auditor.beside is None else {"beside": self.auditor.beside.state()}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -389,6 +398,8 @@ class Review(Generic[Player]):
             self.audit_asked, self.stopped = state["audit_asked"], state["stopped"]
             if self.auditor.scalar is not None:
                 self.auditor.scalar.scale.restore(state["scale"])
+            if self.auditor.beside is not None:
+                self.auditor.beside.restore(state["beside"])
         except (KeyError, TypeError, ValueError) as error:
             raise HoldfastError(f"The guard's saved state does not fit ({error!r}); use another checkpoint.") from error
 

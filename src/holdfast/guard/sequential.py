@@ -19,7 +19,8 @@ at whatever moment one looks and however the number of pairs was decided (Ramdas
         if test.add(wins, losses, ties).alarmed:
             break
 
-The guard asks several such questions at once; `guard/alarm.py` puts them together.
+The guard asks several such questions at once; `guard/alarm.py` puts them together. Where a judge answers beside people,
+E_s is half of this and half what judge and people say together (`guard/judged.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.guard.claims import Granted
+from holdfast.guard.judged import NO_BETS, JudgedRound, with_judge
 from holdfast.statistics import log_beta, log_incomplete_beta
 
 # Beyond any bar is beyond it; the exponent of a long hacked run leaves the range of a float.
@@ -83,16 +85,19 @@ class SequentialTest:
     """Wins and losses by round, and the evidence in them that there are fewer wins than losses.
 
     `rounds` is how many are planned; more may come. `bar` is the evidence that is an alarm, 1 / `false_alarm` unless
-    the plan allows a lower one (`guard/threshold.py`).
+    the plan allows a lower one (`guard/threshold.py`). `judged` says that a judge answers beside people.
     """
 
-    def __init__(self, false_alarm: float = 0.05, rounds: int = 10, bar: float | None = None) -> None:
+    def __init__(
+        self, false_alarm: float = 0.05, rounds: int = 10, bar: float | None = None, judged: bool = False
+    ) -> None:
         if not 0.0 < false_alarm < 1.0:
             raise HoldfastError(f"A false-alarm probability of {false_alarm} is not possible; set one between 0 and 1.")
         self.bar = 1.0 / false_alarm if bar is None else bar
         self.rounds = max(1, rounds)
         self.first = 1  # stretches that begin earlier are spent
         self.answers: dict[int, Granted] = {}
+        self.judged: dict[int, JudgedRound] | None = {} if judged else None
 
     def add(self, wins: float, losses: float, ties: float = 0.0) -> Standing:
         """Take in a further round, and say where the test stands."""
@@ -101,9 +106,11 @@ class SequentialTest:
         self.record(self.newest + 1, Granted(wins + ties / 2, losses + ties / 2))
         return self.standing()
 
-    def record(self, round: int, granted: Granted) -> None:
-        """All answers of a round; recorded again with more of them, it takes the first's place."""
+    def record(self, round: int, granted: Granted, judged: JudgedRound | None = None) -> None:
+        """All answers of a round, and the judge's beside them; recorded again with more, it takes the first's place."""
         self.answers[round] = granted
+        if self.judged is not None and judged is not None:
+            self.judged[round] = judged
 
     @property
     def newest(self) -> int:
@@ -129,11 +136,16 @@ class SequentialTest:
 
     def _stretches(self, newest: int) -> Iterator[tuple[int, float]]:
         """The evidence of each stretch up to a round with the round that it begins in, the shortest first."""
-        wins = losses = 0.0
+        wins, losses, bets = 0.0, 0.0, NO_BETS
         for round in range(newest, self.first - 1, -1):
             granted = self.answers.get(round, NOTHING)
             wins, losses = wins + granted.wins, losses + granted.losses
-            yield round, start_weight(round, self.rounds) * math.exp(min(MOST_EVIDENCE, log_evidence(wins, losses)))
+            logarithm = log_evidence(wins, losses)
+            if self.judged is not None:
+                if round in self.judged:
+                    bets = tuple(map(sum, zip(bets, self.judged[round].log_bets, strict=True)))
+                logarithm = with_judge(logarithm, bets)
+            yield round, start_weight(round, self.rounds) * math.exp(min(MOST_EVIDENCE, logarithm))
 
     def spend(self, newest: int | None = None) -> None:
         """After an alarm that was acted on: the answers so far have had their say.
@@ -146,9 +158,14 @@ class SequentialTest:
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs."""
-        return {"first": self.first, "answers": [(round, *astuple(granted)) for round, granted in self.answers.items()]}
+        answers = [(round, *astuple(granted)) for round, granted in self.answers.items()]
+        judged = {str(round): each.state() for round, each in (self.judged or {}).items()}
+        return {"first": self.first, "answers": answers, **({"judged": judged} if judged else {})}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state."""
         self.first = state["first"]
         self.answers = {round: Granted(*granted) for round, *granted in state["answers"]}
+        if self.judged is not None:
+            saved = state.get("judged", {})
+            self.judged = {int(round): JudgedRound.restored(each) for round, each in saved.items()}

@@ -1,7 +1,7 @@
 """The run's side of the labelling page: comparisons go into the queue, and the run waits for people.
 
     gather -> queue -> people answer in the browser -> labels in the store -> the run goes on
-           -> judge, for its share of the training comparisons, and as a second opinion that is only measured
+           -> judge, for its share of the training comparisons, and as a second opinion on audits and some others
 
 Nothing of a wait is in memory alone: ids follow from the round, the queue has when it was asked, and labels are in the
 store. A run that is stopped or killed while it waits asks the same again after a resume and finds what has come in.
@@ -10,7 +10,7 @@ store. A run that is stopped or killed while it waits asks the same again after 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from sqlalchemy import insert, select
@@ -50,7 +50,8 @@ class TeamLabeller:
         self.called = "the judge" if mode == "judge" else "people"  # where there are people, audits are theirs
         self._people = config.people
         self._share = {"people": 0.0, "judge": 1.0, "people+judge": config.judge.share}[mode]
-        self._second = SECOND_SHARE if mode == "people+judge" else 0.0
+        self.seconded = mode == "people+judge"
+        self._second = SECOND_SHARE if self.seconded else 0.0
         self._only_judge = mode == "judge"
         self._judge = None if mode == "people" else JudgeLabeller(config.judge)
         self._known = read_preferences(config.people.checks) if config.people.checks else []
@@ -92,6 +93,11 @@ class TeamLabeller:
         if batch:
             self._wait([c for c, _ in theirs], batch, began, reason)
 
+    def second(self, comparisons: Sequence[Comparison]) -> Mapping[str, Choice]:
+        """What the judge says of them, asked where it has not been."""
+        self._have_seconded(comparisons)
+        return self._opinions_on(comparisons) if self.seconded else {}
+
     def _is_judged(self, comparison_id: str, purpose: Purpose) -> bool:
         """Audits are people's, where there are any."""
         if purpose == "audit" and not self._only_judge:
@@ -119,10 +125,7 @@ class TeamLabeller:
             return
         assert self._judge is not None
         database, name, now = self._store.database, self._judge.name, time.time()
-        ids = [c.id for c in comparisons]
-        with database.read() as connection:
-            query = select(opinions.c.comparison_id).where(opinions.c.labeller == name)
-            known = {key for (key,) in select_in(connection, query, opinions.c.comparison_id, ids)}
+        known = self._opinions_on(comparisons)
         for part in self._in_parts([c for c in comparisons if c.id not in known], "the judge's second opinions"):
             try:
                 labels = self._judge.label(part)
@@ -136,6 +139,14 @@ class TeamLabeller:
                 rows = [{"comparison_id": x.comparison_id, "choice": x.choice.value, **own} for x in labels]
                 with database.write() as connection:
                     connection.execute(insert(opinions), rows)
+
+    def _opinions_on(self, comparisons: Sequence[Comparison]) -> dict[str, Choice]:
+        """What the judge has said of these."""
+        assert self._judge is not None
+        query = select(opinions.c.comparison_id, opinions.c.choice).where(opinions.c.labeller == self._judge.name)
+        with self._store.database.read() as connection:
+            rows = select_in(connection, query, opinions.c.comparison_id, [c.id for c in comparisons])
+            return {key: Choice(choice) for key, choice in rows}
 
     def _in_parts(self, comparisons: Sequence[Comparison], words: str) -> Iterator[Sequence[Comparison]]:
         """Parts of a size to ask about at once, with a bar; between two of them the user may stop."""

@@ -46,8 +46,12 @@ class Response:
 
 
 # Why a comparison was asked: for the first version of the ensemble, in a round, to audit the policy, again, to check a
-# labeller, about answers that fooled the ensemble, to measure or to probe a stage of a pipeline; or it came with data.
-Purpose = Literal["first", "training", "audit", "repeat", "check", "adversarial", "measure", "probe", "imported"]
+# labeller, about answers that fooled the ensemble, to measure or to probe a stage of a pipeline; it came with data; or
+# it is a pair of an audit that the judge alone answers.
+Purpose = Literal[
+    "first", "training", "audit", "repeat", "check", "adversarial", "measure", "probe", "imported", "judged"
+]
+UNASKED: tuple[Purpose, ...] = ("check", "judged")  # what counts as nothing that the run has asked people
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from holdfast.errors import HoldfastError, Interrupted, OwnCodeError
@@ -41,6 +41,17 @@ class PatientLabeller(Protocol):
 
     def answers_to(self, comparison_id: str, purpose: Purpose) -> int:
         """How many answers are asked for: one, or a second opinion as well."""
+        ...
+
+
+@runtime_checkable
+class SecondedLabeller(Protocol):
+    """A labeller with a judge beside it, which answers any comparison beside people or in their place."""
+
+    seconded: bool
+
+    def second(self, comparisons: Sequence[Comparison]) -> Mapping[str, Choice]:
+        """What the judge says of stored comparisons, by their ids; those that it gave no answer to are missing."""
         ...
 
 

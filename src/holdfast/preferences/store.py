@@ -19,7 +19,7 @@ from sqlalchemy import Connection, exists, func, insert, or_, select, text, true
 from holdfast.errors import HoldfastError
 from holdfast.parallel.garbage import collection_paused
 from holdfast.preferences import records
-from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose, Response
+from holdfast.preferences.comparison import UNASKED, Choice, Comparison, Label, LabelledComparison, Purpose, Response
 from holdfast.preferences.database import Database
 from holdfast.preferences.encoding import response_hash
 from holdfast.preferences.label_seal import SEALED, LabelSeal
@@ -145,14 +145,14 @@ class PreferenceStore:
 
     def count_asked(self, run: str) -> int:
         """How many comparisons a run has asked for; checks of who answers are not among them."""
-        query = select(func.count()).where(comparisons.c.run == run, comparisons.c.purpose != "check")
+        query = select(func.count()).where(comparisons.c.run == run, comparisons.c.purpose.not_in(UNASKED))
         with self.database.read() as connection:
             return int(connection.execute(query).scalar_one())
 
     def asked_by(self, run: str) -> list[tuple[str, Purpose]]:
         """Ids and purposes of everything that a run has asked, in all stages of a pipeline."""
         whose = or_(comparisons.c.run == run, comparisons.c.run.startswith(f"{run}/", autoescape=True))
-        query = select(comparisons.c.id, comparisons.c.purpose).where(whose, comparisons.c.purpose != "check")
+        query = select(comparisons.c.id, comparisons.c.purpose).where(whose, comparisons.c.purpose.not_in(UNASKED))
         with self.database.read() as connection:
             return [(key, purpose) for key, purpose in connection.execute(query)]
 

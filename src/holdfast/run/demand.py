@@ -143,6 +143,8 @@ def label_demand(config: Config, ensemble_given: bool = False, done: RoundsDone 
     first = 0 if ready else config.reward.initial_comparisons
     collected = Bounds(labels, math.ceil(MORE_LABELS * labels) if acts else labels)
     audit = Bounds(audits.fewest(last=False), audits.greatest(False, acts)) if audited else Bounds()
+    if config.world.labeller == "people+judge":
+        audit = Bounds(0, audit.most)  # how much of an audit the judge can take follows from how far it agrees
     last = Bounds(audits.fewest(last=True), audits.greatest(True, acts)) if audited else Bounds()
     remedies = Bounds(0, config.guard.rollbacks * audits.adversarial if acts and not given else 0)
     known = repeats if config.data.preferences else first  # of labels that are given there may be any number
