@@ -49,11 +49,11 @@ def main(words: Sequence[str]) -> None:
             )
             told = f"{labels:.0f} labels of people, alone {base:.0f}: {ratio:.2f} times [{low:.2f}, {high:.2f}]"
             print(f"falls to {rate:.0%}, judge agrees {agrees:.0%}: {told}")
-    for agrees in (None, *AGREEMENTS):
-        found = [play(0.5, agrees, 5000 + n, healthy=0, rounds=8).alarmed for n in range(RUNS)]
+    for judge in (None, *AGREEMENTS):
+        found = [play(0.5, judge, 5000 + n, healthy=0, rounds=8).alarmed for n in range(RUNS)]
         share = share_of(sum(found), RUNS)
-        quiet.append({"agrees": agrees, "alarms": sum(found), "runs": RUNS, "low": share.low, "high": share.high})
-        print(f"no preference, judge {agrees}: {sum(found)} alarms in {RUNS} runs")
+        quiet.append({"agrees": judge, "alarms": sum(found), "runs": RUNS, "low": share.low, "high": share.high})
+        print(f"no preference, judge {judge}: {sum(found)} alarms in {RUNS} runs")
     most = max(row["ratio"] for row in rows)
     keep("judged_power", {"runs": RUNS, "labels": rows, "no_preference": quiet, "most": most, "holds": most <= 1.05})
 
