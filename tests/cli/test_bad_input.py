@@ -50,7 +50,10 @@ SETTINGS = {
     "one label only": ("reward.initial_comparisons=1", "at least 2 labelled comparisons"),
     "no labels": ("reward.initial_comparisons=0", "at least 2 labelled comparisons"),
     "nothing learned": ("sft.epochs=0", "the built-in policy knows nothing yet"),
-    "unknown world": ("world.name=casino", "one of concierge, everyday, stories, boat_race, files or path/to/file.py"),
+    "unknown world": (
+        "world.name=casino",
+        "one of concierge, everyday, stories, boat_race, layout, forecast, files or path/to/file.py",
+    ),
     "unknown option of the world": ("world.options={guests = 3}", "concierge cannot be made with"),
     "no database URL": ("preferences.url=labels", "needs a database URL such as"),
     "unknown database": ("preferences.url=oracle9://host/db", "install its driver"),

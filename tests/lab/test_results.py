@@ -95,7 +95,7 @@ def test_a_slip_is_found_before_anything_runs(tmp_path: Path) -> None:
     chosen = EFFICACY.chosen(only=["rare_tokens"])
     for settings, sentence in (
         (("kl.betta=1",), "did you mean beta"),
-        (("world.name=casino",), "one of concierge, everyday, stories, boat_race, files"),
+        (("world.name=casino",), "one of concierge, everyday, stories, boat_race, layout, forecast, files"),
         (("world.labeller=gone.py:Judge",), "does not exist"),
         (("world.labeller=people",), "would wait for people"),
         (("preferences.url=sqlite:///all.db",), "keeps its labels apart"),

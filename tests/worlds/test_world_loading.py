@@ -106,8 +106,11 @@ def test_a_labeller_of_one_s_own_replaces_the_world_s(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("conciergerie", "one of concierge, everyday, stories, boat_race, files or path/to/file.py:Class"),
-        ("{file}", "one of concierge, everyday, stories, boat_race, files or path/to/file.py:Class"),
+        (
+            "conciergerie",
+            "one of concierge, everyday, stories, boat_race, layout, forecast, files or path/to/file.py:Class",
+        ),
+        ("{file}", "one of concierge, everyday, stories, boat_race, layout, forecast, files or path/to/file.py:Class"),
         ("{file}:Absent", "has no class Absent"),
         ("{folder}/none.py:Mine", "none.py, which does not exist"),
         ("{file}:NoWorld", "is not a world: it has no prompts, heldout_prompts, demonstrations, labeller"),

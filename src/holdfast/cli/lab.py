@@ -90,7 +90,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flaw", metavar="SPEC", help="this flaw alone: a name or path/to/file.py:Class")
     parser.add_argument("--weight", type=float, metavar="X", help="flaw.weight of --flaw, in either form")
     parser.add_argument(
-        "--world", metavar="NAME", help="another world: stories, boat_race, or path/to/file.py:Class, with a gold score"
+        "--world",
+        metavar="NAME",
+        help="another world: stories, boat_race, layout, forecast, or path/to/file.py:Class, with a gold score",
     )
     parser.add_argument(
         "--policy", metavar="DIR", help="a Hugging Face causal-LM directory in place of the world's own"

@@ -59,7 +59,7 @@ def add_config_options(parser: argparse.ArgumentParser, *shorthands: str) -> Non
         help="change one setting, for example --set kl.beta=0.1; may be repeated",
     )
     helps = {
-        "world": ("NAME", "concierge, everyday, stories, boat_race, files, or path/to/file.py:Class"),
+        "world": ("NAME", "concierge, everyday, stories, boat_race, layout, forecast, files, or path/to/file.py:Class"),
         "seed": ("N", "every random draw follows from it"),
         "rounds": ("N", "how many rounds"),
         "policy": ("DIR", "a Hugging Face causal-LM directory with its tokenizer"),

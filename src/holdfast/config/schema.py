@@ -29,7 +29,8 @@ class WorldConfig(Section):
 
     name: str = setting(
         "concierge",
-        "concierge, everyday, stories or boat_race (built in), files (your own data), or path/to/file.py:Class",
+        "concierge, everyday, stories, boat_race, layout or forecast (built in), files (your own data), or "
+        "path/to/file.py:Class",
     )
     options: dict[str, Any] = setting({}, "keyword arguments for the world's class")
     labeller: str = setting(

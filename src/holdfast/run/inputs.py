@@ -18,7 +18,7 @@ from holdfast.models.codec import Codec
 from holdfast.models.lora import adapted, lora_of
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import plain_text
-from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
+from holdfast.models.tiny import TinyShape, piece_tokenizer, tiny_llama, word_tokenizer
 from holdfast.parallel.cores import CORES, available, keep_freed_memory
 from holdfast.parallel.processes import PROCESSES
 from holdfast.preferences.comparison import LabelledComparison
@@ -158,7 +158,7 @@ def build_tiny(config: Config, task: Task) -> tuple[Any, Codec]:
             "sft.epochs is 0, but the built-in policy knows nothing yet; train it or give --policy DIR."
         )
     p = config.policy
-    tokenizer = word_tokenizer(texts)
+    tokenizer = piece_tokenizer(texts, task.pieces) if task.pieces else word_tokenizer(texts)
     shape = TinyShape(p.hidden, p.layers, p.heads, p.feed_forward, p.context)
     lm = tiny_llama(len(tokenizer), shape, derive_seed(config.run.seed, "policy"))
     return lm, Codec(tokenizer)

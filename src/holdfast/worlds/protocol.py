@@ -40,6 +40,8 @@ class World(Protocol):
     small Llama with a word-level tokenizer over the world's texts is built; and `columns()`, what a reward may read of
     a prompt beside its text (a test's expected value, say), by prompt: `{prompt: {"target": 42}}`.
 
+    An attribute `pieces`, a regular expression, makes that model's tokens its matches, which joined are the text.
+
     The lab also looks for `lab_settings`, settings (section.key=value) for trials of a size that suits the world, and
     for `flaws`, the names of those that it has of its own, each with the settings with which it is planted.
     """
@@ -75,6 +77,7 @@ class Task:
     policy_directory: Path | None
     notes: tuple[str, ...] = ()  # what a person should know about the data before the work begins
     columns: Mapping[Prompt, Mapping[str, Any]] = field(default_factory=dict)  # what else a prompt's row has
+    pieces: str = ""  # what the built-in model's tokens are; empty for words
     left_out: tuple[str, ...] = ()  # rows of the data that could not be used, as JSON with place and reason
 
 
@@ -91,5 +94,6 @@ def task_of(world: World, settings: LabellerSettings) -> Task:
         policy_directory=None if directory is None else Path(directory()),
         notes=tuple(getattr(world, "notes", ())),
         columns={} if columns is None else dict(columns()),
+        pieces=str(getattr(world, "pieces", "")),
         left_out=tuple(getattr(world, "left_out", ())),
     )

@@ -19,13 +19,22 @@ from holdfast.worlds.concierge import Concierge
 from holdfast.worlds.everyday import Everyday
 from holdfast.worlds.files import Files
 from holdfast.worlds.flaws import FLAWS, Flaw, Taste
+from holdfast.worlds.forecast import Forecasts
+from holdfast.worlds.forecast.flaws import Overconfident
+from holdfast.worlds.layout import Layouts
+from holdfast.worlds.layout.flaws import Corner, FewBoxes, GiantBox, TinyBoxes
 from holdfast.worlds.protocol import LabellerSettings, Task, World, task_of
 from holdfast.worlds.stories import Stories
 
-WORLDS: dict[str, type[World]] = {kind.name: kind for kind in (Concierge, Everyday, Stories, BoatRace)}
+WORLDS: dict[str, type[World]] = {
+    kind.name: kind for kind in (Concierge, Everyday, Stories, BoatRace, Layouts, Forecasts)
+}
 BUILT_IN = (*WORLDS, "files")
 # Those of worlds that have their own, beside those that any texts can have.
-KNOWN_FLAWS: dict[str, Callable[[int], Flaw]] = {**FLAWS, Arrows.name: Arrows}
+KNOWN_FLAWS: dict[str, Callable[[int], Flaw]] = {
+    **FLAWS,
+    **{own.name: own for own in (Arrows, FewBoxes, GiantBox, Corner, TinyBoxes, Overconfident)},
+}
 
 
 def load_world(config: Config) -> World:
