@@ -56,7 +56,7 @@ ORDER = [
     ["preferences"],
     ["rollout"],
     ["grammar"],
-    ["models", "track"],
+    ["models", "track", "drawings"],
     ["checkpoint", "config", "parallel", "control", "charts", "interop"],
     ["events", "remote"],
     ["own_code", "statistics"],

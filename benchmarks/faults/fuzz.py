@@ -30,6 +30,7 @@ TARGETS = {
     "run": "run directories, all verbs",
     "requests": "requests to serve and serve-reward",
     "replies": "replies to judge, vLLM and reward clients",
+    "drawings": "answers drawn for pages and terminals",
 }
 CAMPAIGN = ROOT / "tests" / "fuzz" / "campaign.py"
 SIDE_BY_SIDE = 2

@@ -9,8 +9,9 @@ import pytest
 
 import web_site
 from databases import postgres_server, postgres_url, sqlite_url, url
+from visits import browser
 
-__all__ = ["postgres_server", "postgres_url", "site", "sqlite_site", "sqlite_url", "url"]
+__all__ = ["browser", "postgres_server", "postgres_url", "site", "sqlite_site", "sqlite_url", "url"]
 
 
 @pytest.fixture

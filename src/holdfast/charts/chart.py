@@ -75,6 +75,8 @@ def _svg(
 
 
 def _description(spec: ChartSpec) -> str:
+    if spec.words:
+        return visible(spec.words)
     parts = [visible(spec.subtitle)] if spec.subtitle else []
     for series in spec.lines():
         of = series.extent

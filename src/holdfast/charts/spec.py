@@ -174,6 +174,7 @@ class ChartSpec:
     width: float = 430.0
     height: float = 270.0
     gutter: float | None = None  # room for labels at the line ends; set it to line up plots of several charts
+    words: str = ""  # what who does not see it is told instead of where its lines begin and end
 
     def lines(self) -> list[Series]:
         """The series and, if there is one, the limit."""

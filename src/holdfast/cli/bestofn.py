@@ -47,7 +47,7 @@ def work(args: argparse.Namespace) -> int:
     from holdfast.errors import HoldfastError
     from holdfast.randomness import generator
 
-    chooser, config, shown, trained = prepare(args)
+    chooser, config, shown, trained, drawing = prepare(args)
     for path in (args.out, args.distil):
         if path is not None and path.exists():
             raise HoldfastError(f"{path} exists already; choose a name that does not.")
@@ -55,12 +55,12 @@ def work(args: argparse.Namespace) -> int:
         if args.distil is not None:
             return distil_into(args, chooser, config, trained, watch)
         best = chooser.answers(shown, config.bestofn.n, generator(config.run.seed, "best of n"), watch)
-    tell(best, args)
+    tell(best, args, drawing)
     return 0
 
 
-def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt], Sequence[Prompt]]:
-    """Everything loaded and checked: who chooses, the settings, prompts to answer and prompts to distil on."""
+def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt], Sequence[Prompt], str]:
+    """All loaded and checked: who chooses, settings, prompts to answer and to distil on, how answers are drawn."""
     from holdfast.data.formats import read_prompt_rows
     from holdfast.errors import HoldfastError
     from holdfast.models.lora import adapted, lora_of
@@ -105,7 +105,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
         config.reward.aggregation,
     )  # fmt: skip
     shown = list(own if own is not None else ingredients.task.heldout_prompts)[: args.limit]
-    return chooser, config, shown, list(own if own is not None else ingredients.task.prompts)
+    return chooser, config, shown, list(own if own is not None else ingredients.task.prompts), task.drawing
 
 
 def distil_into(
@@ -130,8 +130,11 @@ def distil_into(
     return 0
 
 
-def tell(best: Sequence[Best], args: argparse.Namespace) -> None:
+def tell(best: Sequence[Best], args: argparse.Namespace, drawing: str = "") -> None:
+    from textwrap import indent
+
     from holdfast.checkpoint.files import write_atomic
+    from holdfast.drawings.registry import terminal_of
     from holdfast.models.prompt import plain_text
     from holdfast.text import visible
 
@@ -151,4 +154,6 @@ def tell(best: Sequence[Best], args: argparse.Namespace) -> None:
         for b in best:
             print(visible(plain_text(b.prompt)))
             print(f"  {visible(b.text)}")
+            if drawn := terminal_of(drawing, b.text, plain_text(b.prompt)):
+                print(indent(drawn, "  "))
             print(f"  score {b.score:+.2f}, where one answer has {b.mean_score:+.2f} on average")

@@ -37,6 +37,9 @@ class WorldConfig(Section):
         "", "who answers instead of the world's own labeller: people, judge, people+judge, or path/to/file.py:Class"
     )
     label_noise: float = setting(0.1, "share of answers that a simulated labeller gets wrong by chance", ge=0, le=1)
+    drawing: Literal["", "none", "boxes", "curve"] = setting(
+        "", "how answers are drawn beside their text: boxes (a layout) or curve; empty: as the world says", free=True
+    )
 
 
 @section

@@ -17,6 +17,8 @@ from holdfast.charts.layers import MOST_ROUNDS
 from holdfast.charts.spec import ChartSpec
 from holdfast.charts.style import CHART_STYLE
 from holdfast.checkpoint.files import write_atomic
+from holdfast.drawings.picture import AnswerPicture, Undrawn
+from holdfast.drawings.style import DRAWING_STYLE
 from holdfast.events.levels import LEVELS
 from holdfast.report import rounds, samples, words
 from holdfast.report.data import EventRow, RunData, read_run
@@ -25,6 +27,13 @@ from holdfast.report.probe_panels import dynamics
 from holdfast.statistics import Share
 from holdfast.text import as_number, clip, counted, percent, sentence, visible
 
+# What the boxes that have no room for their label are called.
+KEY = Markup(
+    '<span class="key"><svg class="hf-drawing" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">'
+    '<rect class="box {}" x="1" y="1" width="10" height="10"/></svg>{}</span>'
+)
+# The style of all that is drawn in a page.
+DRAWN_STYLE = CHART_STYLE + DRAWING_STYLE
 CONFIG_LIMIT = 100_000
 MOST_MAIN_EVENTS = 60
 MOST_EVENTS = 1_000
@@ -87,10 +96,22 @@ def environment(package: str) -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     made.filters |= {
-        "chart": chart, "narrow": narrow, "glyph": rounds.glyph, "percent": percent, "counted": counted,
-        "duration": words.duration, "share": lambda value, count: Share(value, count).note,
+        "chart": chart, "picture": picture, "narrow": narrow, "glyph": rounds.glyph, "percent": percent,
+        "counted": counted, "duration": words.duration, "share": lambda value, count: Share(value, count).note,
     }  # fmt: skip
     return made
+
+
+def picture(drawn: AnswerPicture | Undrawn | None) -> Markup:
+    """An answer's picture as a figure of a page, or the sentence that stands in its place."""
+    if drawn is None:
+        return Markup("")
+    if isinstance(drawn, Undrawn):
+        return Markup('<p class="none undrawn">{}</p>').format(visible(drawn.sentence))
+    keys = [KEY.format(colour, name) for colour, name in drawn.legend]
+    under = Markup("").join([*keys, *(Markup("<span>{}</span>").format(note) for note in drawn.notes)])
+    caption = Markup("<figcaption>{}</figcaption>").format(under) if under else ""
+    return Markup('<figure class="drawing {}">{}{}</figure>').format(drawn.kind, Markup(drawn.svg), caption)
 
 
 def chart(spec: ChartSpec) -> Markup:
@@ -159,7 +180,7 @@ def render(run: RunData) -> str:
 
 def page(kind: str, **values: Any) -> str:
     """A page from its template, with our own style and script in it."""
-    style, script = asset("report.css") + CHART_STYLE, asset("report.js")
+    style, script = asset("report.css") + DRAWN_STYLE, asset("report.js")
     template = ENVIRONMENT.get_template(f"{kind}.html")
     return template.render(kind=kind, policy=content_policy(style, script), style=style, script=script, **values)
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from holdfast.drawings.picture import AnswerPicture, Undrawn
+from holdfast.drawings.registry import drawing_of, picture_of
 from holdfast.report.data import RunData, SampleRow
 from holdfast.report.undone import undone
 from holdfast.text import clip, format_value
@@ -21,6 +23,7 @@ class ShownAnswer:
     finished: bool
     score: str
     gold: str
+    drawn: AnswerPicture | Undrawn | None = None
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,11 @@ def before_and_after(run: RunData) -> BeforeAfter:
         return BeforeAfter(None, (), (), 0, 0)
     later, gone = _thinned(steps[1:]), undone(run)
     kept = [place for place, step in enumerate(later) if not gone.covers(step)]
-    gold = run.sample_gold()
+    gold, drawing = run.sample_gold(), drawing_of(run.manifest)
     return BeforeAfter(
         first=Moment(steps[0], f"step {steps[0]:,}" + (" (the reference)" if steps[0] == 0 else "")),
         moments=tuple(_moment(step, rounds[step], gone.covers(step)) for step in later),
-        cards=tuple(_card(index, steps[0], later, rows, gold) for index in prompts[:MOST_PROMPTS]),
+        cards=tuple(_card(index, steps[0], later, rows, gold, drawing) for index in prompts[:MOST_PROMPTS]),
         prompts_in_all=len(prompts),
         moments_in_all=len(steps) - 1,
         shown=(kept or [len(later) - 1])[-1],
@@ -92,6 +95,7 @@ def _card(
     later: list[int],
     rows: Mapping[tuple[int, int], SampleRow],
     gold: Mapping[tuple[int, int], float],
+    drawing: str,
 ) -> Card:
     def answer(step: int) -> ShownAnswer | None:
         row = rows.get((step, index))
@@ -100,6 +104,7 @@ def _card(
         text, omitted = clip(row.response)
         truth = gold.get((step, index))
         return ShownAnswer(
+            drawn=picture_of(drawing, row.response, row.prompt),
             step=step,
             text=text,
             omitted=omitted,

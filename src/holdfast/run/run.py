@@ -398,6 +398,8 @@ def facts_of(
     # Ids decide held-out labels and a simulated labeller's slips, so equal seeds need equal ids, whatever the name.
     # In a database that several runs share, ids have to differ.
     facts["key"] = path.name if config.preferences.url else f"{Path(world.name).name}-{config.run.seed}"
+    if ingredients.task.drawing:
+        facts["drawing"] = ingredients.task.drawing
     if stage.name:
         facts["stage"] = stage.name
     if labeller is not None:

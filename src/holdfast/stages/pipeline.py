@@ -215,6 +215,8 @@ class Pipeline:
                 "stage": stage.kind, "pipeline": self.run_directory.name, "key": place.key,
                 "threads": ingredients.threads,
             }  # fmt: skip
+            if self.task.drawing:
+                facts["drawing"] = self.task.drawing
             RunDirectory.create(place.run.path, config, facts)
         RunDirectory.open(place.run.path).adopt(config)  # the pipeline's settings were agreed to when it was resumed
         shared = self.run_directory.path / SET_FILE

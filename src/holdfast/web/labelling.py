@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Form, Header, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
+from holdfast.drawings.picture import AnswerPicture, Undrawn
+from holdfast.drawings.registry import picture_of
 from holdfast.errors import HoldfastError
-from holdfast.models.prompt import Message
+from holdfast.models.prompt import Message, plain_text
 from holdfast.people.batches import LabelBatch
 from holdfast.people.queue import Lease, Said, Submitted
 from holdfast.text import visible
@@ -39,6 +41,7 @@ class ShownSide:
     pieces: list[Piece]
     omitted: int
     finished: bool
+    drawn: AnswerPicture | Undrawn | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class ShownPair:
     flagged: bool
     note: str
     differ: bool
+    drawing: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,21 +70,23 @@ class LabellingProgress:
         return self.batches[0] if self.batches else None
 
 
-def pair_of(lease: Lease) -> ShownPair:
-    """A lease for the eye: the sides as they were shuffled, no names, no scores."""
+def pair_of(lease: Lease, drawing: str = "") -> ShownPair:
+    """A lease for the eye: the sides as they were shuffled, no names, no scores; drawn where answers are."""
     shown = lease.shown
+    asked = plain_text(shown.prompt)
     turns = [Message("", shown.prompt)] if isinstance(shown.prompt, str) else list(shown.prompt)
     texts = [side.text[:LONGEST_SHOWN] for side in (shown.a, shown.b)]
     pieces = differences(texts[0], texts[1])
     left, right = (
-        ShownSide(name, n, parts, len(side.text) - len(text), side.finished)
+        ShownSide(name, n, parts, len(side.text) - len(text), side.finished, picture_of(drawing, side.text, asked))
         for n, (name, parts, side, text) in enumerate(
             zip(("Answer 1", "Answer 2"), pieces, (shown.a, shown.b), texts, strict=True), start=1
         )
     )
     differ = any(piece.differs for side in pieces for piece in side)
     cut = [Message(turn.role, turn.content[:LONGEST_SHOWN]) for turn in turns]
-    return ShownPair(lease.token, cut, (left, right), secrets.token_urlsafe(16), lease.flagged, lease.note, differ)
+    submission = secrets.token_urlsafe(16)
+    return ShownPair(lease.token, cut, (left, right), submission, lease.flagged, lease.note, differ, drawing)
 
 
 def go_on(
@@ -96,7 +102,7 @@ def go_on(
 def _values(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted | None, words: str) -> dict[str, Any]:
     return {
         "visitor": visitor,
-        "pair": None if lease is None else pair_of(lease),
+        "pair": None if lease is None else pair_of(lease, site.drawing),
         "last": last,
         "said": None if last is None else said_of(last),
         "words": words,

@@ -10,8 +10,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 
-from holdfast.charts.style import CHART_STYLE
-from holdfast.report.page import environment
+from holdfast.report.page import DRAWN_STYLE, environment
 from holdfast.web.security import Visitor, site_of, visitor_of
 
 ASSETS = {
@@ -56,7 +55,7 @@ def asset_text(name: str) -> str:
     place = resources.files(f"holdfast.{part}")
     folder = place if part == "report" else place.joinpath("static")
     text = folder.joinpath(name).read_text("utf-8")
-    return text + CHART_STYLE if name == "report.css" else text
+    return text + DRAWN_STYLE if name == "report.css" else text
 
 
 @cache

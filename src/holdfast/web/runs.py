@@ -19,11 +19,13 @@ from holdfast.report.panels import MAIN, MORE, MetricPanel
 from holdfast.report.undone import undone
 from holdfast.text import format_value
 from holdfast.web.renderer import page
+from holdfast.web.samples import ShownSample, before_and_after, shown_samples
 from holdfast.web.security import TheSite, Watching
 
 router = APIRouter(include_in_schema=False)
 
 MOST_RUNS = PALETTE_SIZE
+MOST_PROMPTS = 4
 PROXY = MetricPanel(
     "objective/scores", "Proxy", "What the reward says; each run has its own ensemble, or is given its reward.", "score"
 )
@@ -114,6 +116,17 @@ def figures(runs: dict[str, RunData]) -> list[tuple[str, list[str]]]:
     ]
 
 
+def same_prompts(runs: dict[str, RunData]) -> list[tuple[str, list[ShownSample]]]:
+    """The first fixed prompts that the runs share, each with the answer of the policy that each run delivers."""
+    newest: dict[str, dict[str, ShownSample]] = {}
+    for name, run in runs.items():
+        step = delivered(run).step
+        for pair in before_and_after(shown_samples(run), step):
+            newest.setdefault(pair.before.row.prompt, {})[name] = pair.newest
+    shared = [(prompt, answers) for prompt, answers in newest.items() if len(answers) == len(runs)]
+    return [(prompt, [answers[name] for name in runs]) for prompt, answers in shared[:MOST_PROMPTS]]
+
+
 @router.get("/compare")
 def compare(
     request: Request, visitor: Watching, site: TheSite, run: Annotated[list[str] | None, Query(max_length=50)] = None
@@ -125,5 +138,5 @@ def compare(
     charts = [spec for spec in (audited(runs), *(overlaid(panel, runs) for panel in COMPARED)) if spec.has_data()]
     return page(
         request, "compare.html", visitor, names=names, wanted=wanted, charts=charts, figures=figures(runs),
-        most=MOST_RUNS,
+        most=MOST_RUNS, answers=same_prompts(runs),
     )  # fmt: skip

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from holdfast.drawings.picture import AnswerPicture, Undrawn
+from holdfast.drawings.registry import drawing_of, picture_of
 from holdfast.models.prompt import plain_text
 from holdfast.preferences.comparison import LabelledComparison, Purpose
 from holdfast.report.data import RunData, SampleRow
@@ -38,6 +40,12 @@ class ShownSample:
     omitted: int
     suspicion: float
     undone: bool
+    drawing: str = ""
+
+    @property
+    def drawn(self) -> AnswerPicture | Undrawn | None:
+        """Made when it is shown: a page has a few of many."""
+        return picture_of(self.drawing, self.row.response, self.row.prompt)
 
     def key(self, order: Order) -> float:
         reward = self.row.score if self.row.score is not None else float("-inf")
@@ -70,9 +78,9 @@ def suspicions(rows: Sequence[SampleRow]) -> list[float]:
 
 
 def shown_samples(run: RunData) -> list[ShownSample]:
-    gone = undone(run)
+    gone, drawing = undone(run), drawing_of(run.manifest)
     return [
-        ShownSample(row, *clip(row.response), suspicion, gone.covers(row.step))
+        ShownSample(row, *clip(row.response), suspicion, gone.covers(row.step), drawing)
         for row, suspicion in zip(run.samples, suspicions(run.samples), strict=True)
     ]
 
@@ -127,22 +135,35 @@ def _newest(one: ShownSample | BeforeAndAfter) -> ShownSample:
 
 
 @dataclass(frozen=True)
+class AnsweredSide:
+    """One side of a comparison: who wrote it, and what."""
+
+    version: str
+    text: str
+    omitted: int
+    drawn: AnswerPicture | Undrawn | None
+
+
+@dataclass(frozen=True)
 class ShownComparison:
     """A comparison as people answered it."""
 
     id: str
     prompt: str
-    sides: tuple[tuple[str, str, int], tuple[str, str, int]]  # policy version, text, characters left out
+    sides: tuple[AnsweredSide, AnsweredSide]
     share_a: float
     answers: tuple[tuple[str, str], ...]
 
 
-def asked_of(item: LabelledComparison) -> ShownComparison:
-    one, other = ((side.provenance.policy_version, *clip(side.text)) for side in (item.comparison.a, item.comparison.b))
+def asked_of(item: LabelledComparison, drawing: str = "") -> ShownComparison:
+    asked = plain_text(item.comparison.prompt)
+    one, other = (
+        AnsweredSide(side.provenance.policy_version, *clip(side.text), picture_of(drawing, side.text, asked))
+        for side in (item.comparison.a, item.comparison.b)
+    )
     words = {"a": "the first", "b": "the second", "tie": "a tie"}
     answers = tuple((label.labeller, words[label.choice]) for label in item.labels)
-    prompt = clip(plain_text(item.comparison.prompt))[0]
-    return ShownComparison(item.comparison.id, prompt, (one, other), item.share_a, answers)
+    return ShownComparison(item.comparison.id, clip(asked)[0], (one, other), item.share_a, answers)
 
 
 @router.get("/answers")
@@ -158,7 +179,7 @@ def answers(
     # What follows from a round's steps belongs to the next round, which may train on it.
     purposes: tuple[Purpose, ...] = ("first", "training") if kind == "training" else (kind,)
     ids = site.store.asked(site.run.key, round + (kind != "training"), purposes, MOST_PAIRS)
-    items = [asked_of(item) for item in site.store.labelled_among(ids[start : start + PAIRS_ON_A_PAGE])]
+    items = [asked_of(item, site.drawing) for item in site.store.labelled_among(ids[start : start + PAIRS_ON_A_PAGE])]
     return page(
         request, "answers.html", visitor, items=items, round=round, kind=kind, start=start, step=PAIRS_ON_A_PAGE,
         asked=len(ids), answered=len(site.store.answered(ids)),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.config import Config
+from holdfast.drawings.registry import drawing_of
 from holdfast.errors import HoldfastError
 from holdfast.people.accounts import AccountStore
 from holdfast.people.queue import LabelQueue
@@ -75,6 +76,7 @@ class Site:
     queue: LabelQueue
     requests: RequestStore
     live: LiveRun
+    drawing: str = ""
     host: str = "127.0.0.1"
     logins: RateLimit = field(default_factory=RateLimit)
 
@@ -107,5 +109,6 @@ def open_site(run: RunDirectory, host: str = "127.0.0.1") -> Site:
         queue=LabelQueue(store.database, run.key, config.people),
         requests=RequestStore(store.database, run.key),
         live=LiveRun(run.path),
+        drawing=drawing_of(run.manifest()),
         host=host,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from holdfast.drawings.registry import own_drawing
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.comparison import Demonstration
 from holdfast.preferences.labeller import Labeller
@@ -41,6 +42,8 @@ class World(Protocol):
     a prompt beside its text (a test's expected value, say), by prompt: `{prompt: {"target": 42}}`.
 
     An attribute `pieces`, a regular expression, makes that model's tokens its matches, which joined are the text.
+
+    A world whose answers people should see drawn says so with `drawing`, a name that `world.drawing` takes.
 
     The lab also looks for `lab_settings`, settings (section.key=value) for trials of a size that suits the world, and
     for `flaws`, the names of those that it has of its own, each with the settings with which it is planted.
@@ -79,6 +82,7 @@ class Task:
     columns: Mapping[Prompt, Mapping[str, Any]] = field(default_factory=dict)  # what else a prompt's row has
     pieces: str = ""  # what the built-in model's tokens are; empty for words
     left_out: tuple[str, ...] = ()  # rows of the data that could not be used, as JSON with place and reason
+    drawing: str = ""  # how answers are drawn; empty where they are not
 
 
 def task_of(world: World, settings: LabellerSettings) -> Task:
@@ -96,4 +100,5 @@ def task_of(world: World, settings: LabellerSettings) -> Task:
         columns={} if columns is None else dict(columns()),
         pieces=str(getattr(world, "pieces", "")),
         left_out=tuple(getattr(world, "left_out", ())),
+        drawing=own_drawing(world),
     )

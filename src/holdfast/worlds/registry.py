@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.config import Config
 from holdfast.config.schema import DataConfig
 from holdfast.data.splits import Lengths
+from holdfast.drawings.registry import chosen
 from holdfast.errors import HoldfastError, OwnCodeError
 from holdfast.models.prompt import Message
 from holdfast.own_code import load_own
@@ -62,6 +63,7 @@ def load_task(config: Config, world: World) -> Task:
         raise
     except Exception as error:
         raise OwnCodeError(f"The world {config.world.name} failed", error) from error
+    task = replace(task, drawing=chosen(config.world.drawing, task.drawing))
     if config.world.labeller:
         labeller = _labeller(config)
         if not (isinstance(getattr(labeller, "name", None), str) and callable(getattr(labeller, "label", None))):
