@@ -24,7 +24,8 @@ from transformers import AutoModelForCausalLM
 
 from holdfast.models.batches import take_rows
 from holdfast.models.policy import Policy
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import sample
 
 NAME = "tiny"
 PORT = 0  # any that is free

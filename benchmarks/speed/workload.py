@@ -27,7 +27,8 @@ from holdfast.models.prompt import messages_of, plain_text
 from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.models.tiny import SPECIALS, TinyShape, tiny_llama, word_tokenizer
 from holdfast.randomness import derive_seed, generator
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import sample
 from holdfast.track.progress import Silent
 from holdfast.train.sft import fine_tune
 from holdfast.worlds.protocol import Task

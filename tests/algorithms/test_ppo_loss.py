@@ -35,9 +35,12 @@ def test_rewards_by_hand() -> None:
     torch.testing.assert_close(rewards_BT, torch.tensor([[-0.1, 1.8, 0.0], [-0.05, 0.1, -1.3]]))
 
 
-def test_a_response_without_tokens_cannot_carry_its_score() -> None:
-    with pytest.raises(ValueError, match="at least one token"):
-        kl_penalised_rewards(torch.ones(1), torch.zeros(1, 2), torch.zeros(1, 2), beta=0.1)
+def test_the_score_stands_on_the_last_token_that_was_free() -> None:
+    # The second answer's last token had to come, and of the third one nothing was free.
+    kl_BT = torch.tensor([[1.0, 9.0, 2.0], [9.0, 1.0, 9.0], [9.0, 9.0, 9.0]])
+    mask_BT = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0]])
+    rewards_BT = kl_penalised_rewards(torch.tensor([2.0, 3.0, 4.0]), kl_BT, mask_BT, beta=0.1)
+    torch.testing.assert_close(rewards_BT, torch.tensor([[-0.1, 0.0, 1.8], [0.0, 2.9, 0.0], [0.0, 0.0, 4.0]]))
 
 
 def test_policy_loss_and_stats_by_hand() -> None:

@@ -27,7 +27,7 @@ from holdfast.reward.sources.rubric import Criterion
 from holdfast.reward.sources.service import ServiceSource
 from holdfast.reward.sources.workers import Allowance
 from holdfast.rollout import vllm_api
-from holdfast.rollout.sampler import Sampling
+from holdfast.rollout.choice import Sampling
 from holdfast.rollout.vllm_api import VLLMServer
 
 TIMEOUT = 0.25

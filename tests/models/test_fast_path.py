@@ -17,7 +17,8 @@ from holdfast.models.fast.packing import Packed
 from holdfast.models.fast.trunk import FastTrunk
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, RewardModel, trunk_of
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import sample
 from tiny_models import build, sequences
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}

@@ -17,7 +17,8 @@ from holdfast.models.lora import LoRA, adapted, merge_into_base, merged, save_ad
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import RewardModel
 from holdfast.models.weights import base_fingerprint, learning, load_moving_weights, moving_weights
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import sample
 
 LORA = LoRA(rank=3, alpha=6.0)
 

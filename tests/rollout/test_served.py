@@ -15,7 +15,7 @@ import torch
 from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError
 from holdfast.models.policy import Policy
-from holdfast.rollout.sampler import Sampling
+from holdfast.rollout.choice import Sampling
 from holdfast.rollout.served import ServedSampler, weights_version
 from holdfast.rollout.vllm_api import VLLMServer
 from tiny_models import EOS, PAD, VOCABULARY, gpt2, llama

@@ -22,7 +22,8 @@ from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm
 from holdfast.models.policy import Policy
 from holdfast.preferences.store import PreferenceStore
-from holdfast.rollout.sampler import Rollout, Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import Rollout, sample
 from holdfast.train.ppo import response_values
 from holdfast.worlds.concierge import Concierge
 from model_directories import MAKERS

@@ -25,7 +25,8 @@ from holdfast.parallel import cores
 from holdfast.parallel.cores import CORES
 from holdfast.reward.ensemble import Ensemble
 from holdfast.reward.source import RewardSource
-from holdfast.rollout.sampler import Rollout, Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import Rollout, sample
 from holdfast.train.ppo import PPO, experience_of, response_values
 from tiny_models import EOS, PAD, sequences
 from work_counter import WorkCounter

@@ -14,7 +14,7 @@ from holdfast.models.policy import Policy
 from holdfast.models.reward_model import RewardModel, trunk_of
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.reward.ensemble import Ensemble
-from holdfast.rollout.sampler import Sampling
+from holdfast.rollout.choice import Sampling
 from holdfast.train.best_of_n import BestOfN, Candidates
 from small_run import settings
 

@@ -10,8 +10,9 @@ import torch
 from holdfast.config.schema import DPOConfig, KLConfig, PPOConfig
 from holdfast.models.gradients import clip_and_step
 from holdfast.models.policy import Policy
+from holdfast.rollout.choice import Sampling
 from holdfast.rollout.likelihood import answer_logprobs
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.sampler import sample
 from holdfast.train.dpo import AnswerPair, OnlineDPO, PairLearner, extremes, fresh_pairs
 from holdfast.train.ppo import NonFiniteStep
 from tiny_models import EOS, PAD, build, plain_logprobs, sequences, tiny_policy

@@ -12,7 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import sample
 from holdfast.train import ppo as module
 from holdfast.train.ppo import PPO, Experience, experience_of
 from tiny_models import EOS, PAD, build, sequences

@@ -18,7 +18,8 @@ from holdfast.config.schema import KLConfig, PPOConfig
 from holdfast.control.step_size import StepAim
 from holdfast.models.policy import Policy
 from holdfast.models.reward_model import CriticModel, trunk_of
-from holdfast.rollout.sampler import Rollout, Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import Rollout, sample
 from holdfast.train.ppo import PPO, Experience, NonFiniteStep, experience_of, explained_variance, response_values
 from tiny_models import EOS, PAD, build, sequences, tiny_policy
 

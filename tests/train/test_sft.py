@@ -15,7 +15,8 @@ from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.tiny import TinyShape, tiny_llama, word_tokenizer
 from holdfast.preferences.comparison import Demonstration
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import sample
 from holdfast.track.progress import Progress, Silent
 from holdfast.train.sft import fine_tune
 

@@ -53,6 +53,8 @@ def assign_credit(
 ) -> Credit:
     """Credit from scores and `beta` times the KL penalty, by GAE or against the other answers to a prompt.
 
+    The mask is of the tokens that were free; an answer without any counts in its group's baseline, and learns nothing.
+
     `group_size` neighbours answer one prompt; all but GAE need at least 2. With beta 0 the penalty is left out of
     the reward, as it has to be where it is part of the loss. `offset` is added to every advantage in the end.
 
@@ -65,7 +67,7 @@ def assign_credit(
     rewards_BT = kl_penalised_rewards(torch.where(scored_B, scores_B, 0.0), penalty_BT, mask_BT, beta)
     rewards_B = torch.where(scored_B, rewards_BT.sum(1), torch.nan)
     if advantage == "gae":
-        taught_B = scored_B
+        taught_B = scored_B & mask_BT.any(1)
         advantages_BT, returns_BT = (
             x_BT * taught_B[:, None] for x_BT in gae(rewards_BT, values_BT, mask_BT, gamma, lam)
         )
@@ -74,7 +76,7 @@ def assign_credit(
             advantages_BT = masked_whiten(advantages_BT, mask_BT * taught_B[:, None])
     else:
         advantages_B = _against_the_others(rewards_B, advantage, group_size, None if scored_B.all() else scored_B)
-        taught_B = accompanied(scored_B, group_size)
+        taught_B = accompanied(scored_B, group_size) & mask_BT.any(1)
         advantages_BT, returns_BT = advantages_B[:, None] * mask_BT, torch.zeros_like(rewards_BT)
     if offset:
         advantages_BT = affirmed(advantages_BT, mask_BT * taught_B[:, None], offset)

@@ -18,7 +18,7 @@ def gae(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, la
         R_t     = A_t + V_t
 
     (Schulman et al. 2015, arXiv:1506.02438, equations 11-16). The response ends at its last token: V and A
-    after it are 0.
+    after it are 0. A token outside the mask between two others was no step of the policy's: t + 1 is the one after it.
     """
     mask_BT = mask_BT.bool()
     values_BT = torch.where(mask_BT, values_BT, 0.0)
@@ -28,8 +28,8 @@ def gae(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, la
     next_value_B = next_advantage_B
     for t in reversed(range(values_BT.shape[1])):
         delta_B = rewards_BT[:, t] + gamma * next_value_B - values_BT[:, t]
-        # Only matters where the mask starts late: the token before it must not get the first value as a gain.
-        next_advantage_B = torch.where(mask_BT[:, t], delta_B + gamma * lam * next_advantage_B, 0.0)
-        next_value_B = values_BT[:, t]
-        advantages_BT[:, t] = next_advantage_B
+        within_B = mask_BT[:, t]
+        next_advantage_B = torch.where(within_B, delta_B + gamma * lam * next_advantage_B, next_advantage_B)
+        next_value_B = torch.where(within_B, values_BT[:, t], next_value_B)
+        advantages_BT[:, t] = torch.where(within_B, next_advantage_B, 0.0)
     return advantages_BT, advantages_BT + values_BT

@@ -62,10 +62,10 @@ def kl_penalised_rewards(scores_B: Tensor, kl_BT: Tensor, mask_BT: Tensor, beta:
     """Per-token rewards: -beta KL at every response token, and the score on the last one; 0 outside the mask.
 
     r_t = -beta kl_t + [t = last] score      (Ziegler et al. 2019, arXiv:1909.08593, equation 2)
+
+    A response without a token in the mask, in which nothing was free, has its score in the last column.
     """
     mask_BT = mask_BT.bool()
-    if not bool(mask_BT.any(dim=1).all()):
-        raise ValueError("Every response needs at least one token to carry its score.")
     rewards_BT = torch.where(mask_BT, -beta * kl_BT, 0.0)
     # argmax finds the first maximum, so on the flipped mask it finds the last response token.
     last_B = mask_BT.shape[1] - 1 - mask_BT.flip(1).int().argmax(dim=1)
@@ -74,6 +74,8 @@ def kl_penalised_rewards(scores_B: Tensor, kl_BT: Tensor, mask_BT: Tensor, beta:
 
 def loss_divisor(mean: LossMean, lengths_B: Sequence[int], longest: int) -> int:
     """What the sum over a minibatch's tokens is divided by, from its answers' lengths; `longest` is the most allowed.
+
+    An answer's length is that of what was free in it.
 
         token    sum over answers i and tokens t of l_it / sum_i |o_i|           the mean over tokens
         answer   1/G sum_i 1/|o_i| sum_t l_it                                    the mean of the answers' means
@@ -85,7 +87,7 @@ def loss_divisor(mean: LossMean, lengths_B: Sequence[int], longest: int) -> int:
     arXiv:2503.20783, section 3.2), in which a token counts the same whatever else is in the batch.
     """
     if mean == "token":
-        return sum(lengths_B)
+        return max(1, sum(lengths_B))
     if mean == "answer":
         return len(lengths_B)
     if longest < 1:

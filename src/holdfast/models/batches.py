@@ -1,6 +1,7 @@
 """Ragged token sequences as micro-batches: packed end to end for the fast path, padded rows for the plain one.
 
-Shapes: B rows, T tokens, N response tokens of a batch laid end to end, M tokens that a reward is read from, D hidden.
+Shapes: B rows, T tokens, N response tokens of a batch laid end to end (those that were free, where that is known), M
+tokens that a reward is read from, D hidden.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from holdfast.models.fast.packing import Packed
+from holdfast.models.token_sets import TokenSets
 from holdfast.parallel.processes import PROCESSES
 
 # A bucket of this many rows ends when the next row is shorter than this share of its longest.
@@ -22,30 +25,65 @@ BUCKET_SHARE = 0.75
 
 
 @dataclass(frozen=True)
+class FreeTokens:
+    """The response tokens of some rows that were drawn freely, by their places in each, and the sets they are from."""
+
+    places: list[list[int]]
+    sets: TokenSets
+
+
+class SetsOfRows(Protocol):
+    """Whatever knows which of the tokens of some rows were free, and the sets that they were drawn from."""
+
+    def of(self, rows: Sequence[int]) -> FreeTokens: ...
+
+
+@dataclass(frozen=True)
 class MicroBatch:
-    """Prompts with their responses. What a model wants to see of them is made when it is first asked for."""
+    """Prompts with their responses. What a model wants to see of them is made when it is first asked for.
+
+    Where sets of tokens are known, only what was drawn `free` is a response token: the rest is read like the prompt.
+    """
 
     rows: list[int]
     prompts: list[list[int]]
     responses: list[list[int]]
     pad_id: int
     device: torch.device | str
+    free: FreeTokens | None = None
 
     @property
     def tokens(self) -> int:
         """Response tokens in this micro-batch."""
-        return sum(len(r) for r in self.responses)
+        return sum(self.counts)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Response tokens of each row."""
+        return [len(r) for r in (self.responses if self.free is None else self.free.places)]
+
+    @property
+    def sets(self) -> TokenSets | None:
+        """What each response token was drawn from; None where that is the whole vocabulary."""
+        return None if self.free is None else self.free.sets
 
     @cached_property
     def target_N(self) -> Tensor:
         """The response tokens, row by row."""
-        return self._tensor(list(chain.from_iterable(self.responses)))
+        if self.free is None:
+            return self._tensor(list(chain.from_iterable(self.responses)))
+        picked = zip(self.responses, self.free.places, strict=True)
+        return self._tensor([response[t] for response, places in picked for t in places])
 
     @cached_property
     def to_predict(self) -> Packed:
         """Packed, read out where response tokens are predicted. A row's last token predicts nothing and is left out."""
         rows = [[*p, *r[:-1]] for p, r in zip(self.prompts, self.responses, strict=True)]
-        return Packed.of(rows, [len(r) for r in self.responses], self.device)
+        if self.free is None:
+            return Packed.of(rows, self.counts, self.device)
+        starts = [len(p) - 1 for p in self.prompts]
+        places = [[s + t for t in own] for s, own in zip(starts, self.free.places, strict=True)]
+        return Packed.of(rows, self.counts, self.device, places)
 
     @cached_property
     def to_score(self) -> Packed:
@@ -90,13 +128,13 @@ class MicroBatch:
     @cached_property
     def row_N(self) -> Tensor:
         """The row of the position that predicts each response token."""
-        return self._tensor([b for b, r in enumerate(self.responses) for _ in r])
+        return self._tensor([b for b, count in enumerate(self.counts) for _ in range(count)])
 
     @cached_property
     def column_N(self) -> Tensor:
         """The column of that position."""
         starts = [len(p) - 1 for p in self.prompts]
-        return self._tensor([s + t for s, r in zip(starts, self.responses, strict=True) for t in range(len(r))])
+        return self._tensor([s + t for s, places in zip(starts, self._places, strict=True) for t in places])
 
     @cached_property
     def last_B(self) -> Tensor:
@@ -106,10 +144,17 @@ class MicroBatch:
     @cached_property
     def place_N(self) -> tuple[Tensor, Tensor]:
         """Row and column of each response token in a tensor of (all rows x longest response), on the CPU."""
-        lengths = torch.tensor([len(r) for r in self.responses])
+        lengths = torch.tensor(self.counts)
+        row_N = torch.tensor(self.rows).repeat_interleave(lengths)
+        if self.free is not None:
+            return row_N, torch.tensor(list(chain.from_iterable(self.free.places)), dtype=torch.long)
         starts = lengths.cumsum(0) - lengths
-        column_N = torch.arange(self.tokens) - starts.repeat_interleave(lengths)
-        return torch.tensor(self.rows).repeat_interleave(lengths), column_N
+        return row_N, torch.arange(self.tokens) - starts.repeat_interleave(lengths)
+
+    @property
+    def _places(self) -> Sequence[Sequence[int]]:
+        """The places of each row's response tokens in its response."""
+        return [range(len(r)) for r in self.responses] if self.free is None else self.free.places
 
     def _tensor(self, values: list[int] | list[list[int]]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.device)
@@ -123,18 +168,20 @@ def micro_batches(
     max_tokens: int,
     device: torch.device | str = "cpu",
     pieces: int = 0,
+    support: SetsOfRows | None = None,
 ) -> list[MicroBatch]:
     """Rows of like length together, within `max_tokens` (a longer single row goes alone).
 
     `pieces` 0 is for the plain path: rows x longest count, and a bucket ends where padding would cost too much. From 1
     on it is for packed rows: true tokens count, and there are at least that many batches of about the same work.
+    `support` has the sets of tokens that the responses were drawn from, by the same rows.
     """
     lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
     if pieces > 0:
         groups = group_by_work(rows, lengths, max_tokens, pieces * PROCESSES.world)
     else:
         groups = deal_by_length(rows, lengths, max_tokens, PROCESSES.world)
-    return [take_rows(prompts, responses, group, pad_id, device) for group in groups]
+    return [take_rows(prompts, responses, group, pad_id, device, support) for group in groups]
 
 
 def group_by_length(rows: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -191,9 +238,11 @@ def take_rows(
     rows: Sequence[int],
     pad_id: int,
     device: torch.device | str,
+    support: SetsOfRows | None = None,
 ) -> MicroBatch:
     """One micro-batch of the given rows, in their order."""
-    return MicroBatch(list(rows), [list(prompts[i]) for i in rows], [list(responses[i]) for i in rows], pad_id, device)
+    taken = [list(prompts[i]) for i in rows], [list(responses[i]) for i in rows]
+    return MicroBatch(list(rows), *taken, pad_id, device, None if support is None else support.of(rows))
 
 
 def lay_out(values_N: Tensor, batch: MicroBatch, out_BT: Tensor) -> None:

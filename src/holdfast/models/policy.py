@@ -150,18 +150,23 @@ class Policy(nn.Module):
         out = self.lm(input_ids=input_ids_BT, use_cache=False, output_hidden_states=True)
         return out.logits[row_N, column_N], out.hidden_states[-1][row_N, column_N]
 
-    def forward(self, batch: MicroBatch, temperature: float = 1.0) -> Outputs:
-        """Log-probs of the batch's response tokens at the sampling temperature."""
+    def forward(self, batch: MicroBatch, temperature: float = 1.0, truncated: bool = True) -> Outputs:
+        """Log-probs of the batch's response tokens at the sampling temperature, over the sets that they are from.
+
+        A reference is not `truncated`: what top-k and top-p kept of the policy is not all that it may say.
+        """
         if self.fast is not None:
             hidden_ND = self.fast.hidden(batch.to_predict)
             weight_VD = self.lm.get_output_embeddings().weight
             learns = torch.is_grad_enabled()
             logprobs_N = TokenLogProbs.apply(  # type: ignore[no-untyped-call]
-                hidden_ND, weight_VD, self.head, batch.target_N, temperature, learns
+                hidden_ND, weight_VD, self.head, batch.target_N, temperature, learns, batch.sets, truncated
             )
             return Outputs(logprobs_N, None if self.value_head is None else self.value_head(hidden_ND))
         with checkpointed(self.lm, self.checkpointing):
             logits_NV, hidden_ND = self.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)
+        if batch.sets is not None:
+            logits_NV = batch.sets.restrict(logits_NV.clone(), truncated)
         return Outputs(
             logprobs_N=token_logprobs(logits_NV, batch.target_N, temperature),
             values_N=None if self.value_head is None else self.value_head(hidden_ND),

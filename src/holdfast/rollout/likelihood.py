@@ -11,9 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from holdfast.grammar.walk import Grammar
 from holdfast.models.batches import MicroBatch, micro_batches
 from holdfast.models.policy import Policy
 from holdfast.parallel.cores import CORES
+from holdfast.rollout.support import support_of_answers
 
 
 def summed_logprobs(policy: Policy, batch: MicroBatch, temperature: float = 1.0) -> Tensor:
@@ -31,13 +33,16 @@ def answer_logprobs(
     pad_id: int,
     max_tokens: int,
     temperature: float = 1.0,
+    grammars: Sequence[Grammar | None] | None = None,
 ) -> Tensor:
-    """logprobs_B of all answers, in their order and without gradients."""
+    """logprobs_B of all answers, in their order and without gradients; over what their grammars allow, if given."""
     sums_B = torch.zeros(len(prompts))
     if not prompts:
         return sums_B
     pieces = CORES.free if policy.fast is not None else 0
-    batches = micro_batches(prompts, responses, range(len(prompts)), pad_id, max_tokens, policy.device, pieces)
+    support = None if grammars is None else support_of_answers(grammars, responses)
+    rows = range(len(prompts))
+    batches = micro_batches(prompts, responses, rows, pad_id, max_tokens, policy.device, pieces, support)
 
     def compute(batch: MicroBatch) -> None:
         sums_B[batch.rows] = summed_logprobs(policy, batch, temperature).float().cpu()

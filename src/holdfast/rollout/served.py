@@ -27,7 +27,8 @@ from holdfast.errors import HoldfastError
 from holdfast.models.batches import MicroBatch, lay_out, micro_batches
 from holdfast.models.policy import Policy
 from holdfast.parallel.cores import CORES
-from holdfast.rollout.sampler import Rollout, Sampling
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import Rollout
 from holdfast.rollout.vllm_api import Completion, VLLMServer
 
 # Seeds that every server takes.

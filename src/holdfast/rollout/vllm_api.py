@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError
 from holdfast.remote.endpoint import Endpoint, RemoteService, Reply, shown
-from holdfast.rollout.sampler import Sampling
+from holdfast.rollout.choice import Sampling
 
 # The environment variable that holds the server's key, where it wants one.
 KEY = "HOLDFAST_VLLM_KEY"

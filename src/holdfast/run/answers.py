@@ -12,7 +12,8 @@ from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
 from holdfast.randomness import generator
-from holdfast.rollout.sampler import Rollout, Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import Rollout, sample
 from holdfast.rollout.served import ServedSampler
 from holdfast.run.journal import Position
 from holdfast.run.observer import Answer

@@ -26,6 +26,7 @@ from holdfast.preferences.pair import Pair
 from holdfast.reward.ensemble import Ensemble, Tokens
 from holdfast.reward.training import FitSettings, fit_with
 from holdfast.rollout.sampler import sample_with
+from holdfast.rollout.support import Support
 from holdfast.run.inputs import Ingredients
 from holdfast.run.models import Models, build_models
 from holdfast.run.reference import imitator
@@ -105,10 +106,12 @@ class Follower:
         assert self.here.ensemble is not None, "only an ensemble is asked and trained together"
         return self.here.ensemble
 
-    def batches(self, prompts: Tokens, responses: Tokens, rows: Sequence[list[int]]) -> list[MicroBatch]:
+    def batches(
+        self, prompts: Tokens, responses: Tokens, rows: Sequence[list[int]], support: Support | None
+    ) -> list[MicroBatch]:
         """The micro-batches that process 0 has cut, by the rows of each."""
         pad_id, device = self.ingredients.codec.pad_id, self.here.policy.device
-        return [take_rows(prompts, responses, of_batch, pad_id, device) for of_batch in rows]
+        return [take_rows(prompts, responses, of_batch, pad_id, device, support) for of_batch in rows]
 
 
 # Each piece of work is called with the models that it is about, and with what it needs by name.
@@ -135,17 +138,19 @@ def build(follower: Follower, weights: dict[str, Tensor]) -> None:
     follower.models = build_models(ingredients, ingredients.lm)
 
 
-def sample(follower: Follower, policy: Any, **needed: Any) -> None:
+def sample(follower: Follower, policy: Any, constrained: bool, **needed: Any) -> None:
+    assert not constrained, "grammars are compiled where they are used"
     with whole(policy):
         sample_with(policy, **needed)
 
 
 def values(
-    follower: Follower, model: Any, prompts: Tokens, responses: Tokens, rows: list[list[int]], temperature: float
-) -> None:
+    follower: Follower, model: Any, prompts: Tokens, responses: Tokens, rows: list[list[int]],
+    support: Support | None, temperature: float, truncated: bool,
+) -> None:  # fmt: skip
     shape = len(responses), max(map(len, responses))
     with whole(model):
-        values_of(model, shape, follower.batches(prompts, responses, rows), temperature)
+        values_of(model, shape, follower.batches(prompts, responses, rows, support), temperature, truncated)
 
 
 def score(follower: Follower, *models: Any, **needed: Any) -> None:
@@ -161,12 +166,14 @@ def fit(
 
 
 def learn(follower: Follower, policy: Any, experience: Experience, rows: list[list[int]], **needed: Any) -> None:
-    batches = follower.batches(experience.rollout.prompts, experience.rollout.responses, rows)
+    rollout = experience.rollout
+    batches = follower.batches(rollout.prompts, rollout.responses, rows, rollout.support)
     follower.here.optimiser.learn(experience, batches, **needed)
 
 
 def probe(follower: Follower, policy: Any, experience: Experience, rows: list[list[int]], **needed: Any) -> None:
-    batches = follower.batches(experience.rollout.prompts, experience.rollout.responses, rows)
+    rollout = experience.rollout
+    batches = follower.batches(rollout.prompts, rollout.responses, rows, rollout.support)
     follower.here.optimiser.probe(experience, batches, **needed)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 
 from holdfast.config import Config
 from holdfast.control.kl import KLBudget, KLController
@@ -88,7 +89,7 @@ class Learner:
             rollout = self.answers.sample(self.policy, [self.prompt_ids[i] for i in rows], self.streams["rollout"])
         with timed("score"):
             batches = self.optimiser.batches(rollout)
-            reference_BT = response_values(self.reference, rollout, batches, self.config.rollout.temperature)
+            reference_BT = self.reference_logprobs(rollout, batches)
             values_BT = self.optimiser.values(rollout, batches)
             scored = self.reward.reward(rollout, self.streams["shaping"])
         at.step, at.step_in_round = at.step + 1, at.step_in_round + 1
@@ -231,6 +232,11 @@ class Learner:
         figures = {name: row[metric] for name, metric in shown.items()}
         self.journal.end_step(round=at.round, **figures, length=row["response/length_mean"])
 
+    def reference_logprobs(self, rollout: Rollout, batches: list[MicroBatch]) -> Tensor:
+        """The reference's log-probs of a step's answers, under their grammars and otherwise whole."""
+        temperature = self.config.rollout.temperature
+        return response_values(self.reference, rollout, batches, temperature, truncated=False)
+
     def draw(self, policy: Policy, rng: torch.Generator) -> Rollout:
         """Answers of a policy to as many prompts as a step has, drawn by lot; in groups where the reward is given."""
         rows = torch.randint(len(self.prompt_ids), (self.config.ppo.batch,), generator=rng).tolist()
@@ -244,8 +250,7 @@ class Learner:
         self.mean.restore({})  # it is in the policy now
         rng = generator(self.config.run.seed, "mean of policies")
         rollout = self.draw(self.policy, rng)
-        batches, temperature = self.optimiser.batches(rollout), self.config.rollout.temperature
-        reference_BT = response_values(self.reference, rollout, batches, temperature)
+        reference_BT = self.reference_logprobs(rollout, self.optimiser.batches(rollout))
         kl_B = ((rollout.logprobs_BT - reference_BT) * rollout.mask_BT).sum(1)
         score = self.reward.reward(rollout, rng).metrics()["objective/scores"]
         length = sum(rollout.lengths) / len(rollout.lengths)

@@ -22,7 +22,8 @@ from holdfast.models.prompt import Prompt, plain_text
 from holdfast.reward.aggregate import Aggregation, aggregate
 from holdfast.reward.ensemble import Tokens
 from holdfast.reward.given import GivenReward
-from holdfast.rollout.sampler import Sampling, sample
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import sample
 from holdfast.track.progress import Progress, Silent
 
 # Answers that are sampled and scored together.

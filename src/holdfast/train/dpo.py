@@ -19,13 +19,15 @@ from holdfast.algorithms.credit import accompanied
 from holdfast.algorithms.dpo import PairLogProbs, dpo_losses
 from holdfast.algorithms.finite import first_nonfinite
 from holdfast.config.schema import DPOConfig, KLConfig, PPOConfig
-from holdfast.models.batches import MicroBatch, deal_by_length, group_by_work, take_rows
+from holdfast.grammar.walk import Grammar
+from holdfast.models.batches import MicroBatch, deal_by_length, group_by_work
 from holdfast.models.gradients import accumulate
 from holdfast.models.policy import Policy
 from holdfast.parallel.cores import CORES
 from holdfast.parallel.processes import PROCESSES
 from holdfast.rollout.likelihood import summed_logprobs
 from holdfast.rollout.sampler import Rollout
+from holdfast.rollout.support import Support, support_of_answers
 from holdfast.train.ppo import Experience, NonFiniteStep, NothingScored, PolicyOptimiser, nothing_to_learn
 
 # SimPO's target margin between chosen and rejected.
@@ -36,7 +38,7 @@ SIMPO_MARGIN = 1.0
 class AnswerPair:
     """Two answers to a prompt as tokens, with their log-probs under the reference.
 
-    `share` is the share of people who preferred the chosen one.
+    `share` is the share of people who preferred the chosen one, `grammar` what answers to the prompt have to be.
     """
 
     prompt: list[int]
@@ -45,6 +47,8 @@ class AnswerPair:
     reference_chosen: float
     reference_rejected: float
     share: float = 1.0
+    grammar: Grammar | None = None
+    rows: tuple[int, int] = (0, 0)  # of a rollout whose support is known
 
     @property
     def tokens(self) -> int:
@@ -90,10 +94,13 @@ class PairLearner:
         self.policy, self.parameters, self.config = policy, list(parameters), config
         self.temperature, self.max_tokens, self.pad_id = temperature, max_tokens, pad_id
 
-    def accumulate(self, pairs: Sequence[AnswerPair], beta: float) -> PairStats:
-        """Add the gradient of the pairs' mean loss to the parameters."""
-        parts = accumulate(self.parameters, self._groups(pairs), lambda group: self._loss(group, beta, len(pairs)))
-        return over_processes(_sum(parts))
+    def accumulate(self, pairs: Sequence[AnswerPair], beta: float, support: Support | None = None) -> PairStats:
+        """Add the gradient of the pairs' mean loss to the parameters; `support` is that of the rollout they are of."""
+
+        def loss(group: list[AnswerPair]) -> tuple[Tensor, PairStats]:
+            return self._loss(group, beta, len(pairs), support)
+
+        return over_processes(_sum(accumulate(self.parameters, self._groups(pairs), loss)))
 
     @torch.no_grad()
     def measure(self, pairs: Sequence[AnswerPair], beta: float) -> PairStats:
@@ -110,11 +117,11 @@ class PairLearner:
             groups = group_by_work(range(len(pairs)), lengths, self.max_tokens, CORES.free * PROCESSES.world)
         return [[pairs[i] for i in group] for group in groups]
 
-    def _loss(self, pairs: Sequence[AnswerPair], beta: float, pair_count: int) -> tuple[Tensor, PairStats]:
+    def _loss(
+        self, pairs: Sequence[AnswerPair], beta: float, pair_count: int, support: Support | None = None
+    ) -> tuple[Tensor, PairStats]:
         device, config = self.policy.device, self.config
-        prompts = [p.prompt for p in pairs] * 2
-        answers = [p.chosen for p in pairs] + [p.rejected for p in pairs]
-        batch = take_rows(prompts, answers, list(range(len(answers))), self.pad_id, device)
+        batch = self._batch(pairs, support)
         chosen_P, rejected_P = summed_logprobs(self.policy, batch, self.temperature).chunk(2)
 
         def of(values: list[float]) -> Tensor:
@@ -125,14 +132,25 @@ class PairLearner:
             rejected_P=rejected_P,
             reference_chosen_P=of([p.reference_chosen for p in pairs]),
             reference_rejected_P=of([p.reference_rejected for p in pairs]),
-            chosen_tokens_P=of([len(p.chosen) for p in pairs]),
-            rejected_tokens_P=of([len(p.rejected) for p in pairs]),
+            chosen_tokens_P=of([max(1, count) for count in batch.counts[: len(pairs)]]),
+            rejected_tokens_P=of([max(1, count) for count in batch.counts[len(pairs) :]]),
         )
         losses_P = dpo_losses(
             config.loss, logprobs, beta, config.label_smoothing, SIMPO_MARGIN, config.nll_weight,
             of([p.share for p in pairs]),
         )  # fmt: skip
         return losses_P.sum() / pair_count, _stats(losses_P, logprobs, beta)
+
+    def _batch(self, pairs: Sequence[AnswerPair], support: Support | None) -> MicroBatch:
+        """The chosen answers, then the rejected ones."""
+        answers = [p.chosen for p in pairs] + [p.rejected for p in pairs]
+        rows, prompts = list(range(len(answers))), [p.prompt for p in pairs] * 2
+        if support is None:
+            own = support_of_answers([p.grammar for p in pairs] * 2, answers)
+            free = None if own is None else own.of(rows)
+        else:
+            free = support.of([p.rows[0] for p in pairs] + [p.rows[1] for p in pairs])
+        return MicroBatch(rows, prompts, answers, self.pad_id, self.policy.device, free)
 
 
 @torch.no_grad()
@@ -218,7 +236,7 @@ class OnlineDPO(PolicyOptimiser):
         norms: list[float] = []
         for _ in range(self.ppo.epochs if pairs else 0):
             for minibatch in self.minibatches(pairs, rng):
-                part = self.learner.accumulate(minibatch, max(beta, LEAST_BETA))
+                part = self.learner.accumulate(minibatch, max(beta, LEAST_BETA), experience.rollout.support)
                 norms.append(self.step())
                 stats = part if stats is None else stats + part
         measured = {"control/epochs_done": float(self.ppo.epochs if pairs else 0)}
@@ -247,12 +265,12 @@ def extremes(rewards_B: Tensor, group: int) -> list[tuple[int, int]]:
 
 def fresh_pairs(experience: Experience, group: int) -> list[AnswerPair]:
     """A step's answers as pairs, by the signs that `credit` gave them."""
-    rollout, sign_B = experience.rollout, experience.advantages_BT[:, 0]
+    rollout, sign_B = experience.rollout, experience.advantages_BT.sum(1).sign()
     reference_B = (experience.reference_logprobs_BT * rollout.mask_BT).sum(1).tolist()
     return [
         AnswerPair(
             rollout.prompts[best], rollout.responses[best], rollout.responses[worst], reference_B[best],
-            reference_B[worst],
+            reference_B[worst], rows=(best, worst),
         )
         for best, worst in extremes(sign_B, group)
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -76,6 +76,11 @@ class Experience:
         """The answers that there is something to learn from: the loss and its mean are over these alone."""
         return self.taught_B.nonzero()[:, 0].tolist()
 
+    @property
+    def crossing(self) -> Experience:
+        """The same as it is told to other processes."""
+        return replace(self, rollout=self.rollout.crossing)
+
 
 def experience_of(
     rollout: Rollout,
@@ -128,21 +133,31 @@ def nothing_to_learn(scored_B: Tensor | None) -> str:
 
 
 @torch.no_grad()
-def response_values(model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0) -> Tensor:
-    """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values."""
-    rows = [batch.rows for batch in batches]
-    needed: dict[str, Any] = {"prompts": rollout.prompts, "responses": rollout.responses, "rows": rows}
-    with PROCESSES.joint("values", [model], **needed, temperature=temperature), whole(model):
-        return values_of(model, rollout.logprobs_BT.shape, batches, temperature)
+def response_values(
+    model: nn.Module, rollout: Rollout, batches: list[MicroBatch], temperature: float = 1.0, truncated: bool = True
+) -> Tensor:
+    """A pass without gradients laid out as (B, T): a policy's log-probs, or a critic's values.
+
+    The reference is not `truncated`: only a grammar holds for it, not what top-k and top-p kept of the policy.
+    """
+    needed: dict[str, Any] = {
+        "prompts": rollout.prompts, "responses": rollout.responses, "rows": [batch.rows for batch in batches],
+        "support": rollout.crossing.support, "temperature": temperature, "truncated": truncated,
+    }  # fmt: skip
+    with PROCESSES.joint("values", [model], **needed), whole(model):
+        return values_of(model, rollout.logprobs_BT.shape, batches, temperature, truncated)
 
 
 @torch.no_grad()
-def values_of(model: nn.Module, shape: Sequence[int], batches: list[MicroBatch], temperature: float) -> Tensor:
+def values_of(
+    model: nn.Module, shape: Sequence[int], batches: list[MicroBatch], temperature: float, truncated: bool
+) -> Tensor:
     """The same; in joint work each process takes some of the batches."""
     out_BT = torch.zeros(*shape)
 
     def compute(batch: MicroBatch) -> None:
-        result = model(batch, temperature).logprobs_N if isinstance(model, Policy) else model(batch)
+        policy = isinstance(model, Policy)
+        result = model(batch, temperature, truncated).logprobs_N if policy else model(batch)
         lay_out(result, batch, out_BT)
 
     CORES.share([partial(compute, batch) for batch in PROCESSES.part(batches)])
@@ -156,7 +171,8 @@ def rollout_batches(
     """Micro-batches of some of a rollout's answers, or of all."""
     rows = list(range(len(rollout.prompts))) if rows is None else rows
     pieces = CORES.free if policy.fast is not None else 0
-    return micro_batches(rollout.prompts, rollout.responses, rows, pad_id, max_tokens, policy.device, pieces)
+    given = rollout.prompts, rollout.responses
+    return micro_batches(*given, rows, pad_id, max_tokens, policy.device, pieces, rollout.support)
 
 
 @dataclass(frozen=True)
@@ -230,8 +246,8 @@ class PolicyOptimiser(ABC):
 
         With a band an update that misses it is taken back and taken again at another rate.
         """
-        rows = [batch.rows for batch in batches]
-        needed: dict[str, Any] = {"experience": experience, "rows": rows, "beta": beta, "lr": lr, "rng": rng}
+        rows, crossing = [batch.rows for batch in batches], experience.crossing
+        needed: dict[str, Any] = {"experience": crossing, "rows": rows, "beta": beta, "lr": lr, "rng": rng}
         with PROCESSES.joint("learn", [self.policy], **needed, band=band):
             before, drawn, tried = self.kept(), rng.get_state(), list[tuple[float, float]]()
             while True:
@@ -260,8 +276,8 @@ class PolicyOptimiser(ABC):
         self, experience: Experience, batches: list[MicroBatch], beta: float, lr: float, rng: torch.Generator
     ) -> float:
         """How far an update would move the policy, in nats per answer; it is taken back, and leaves no trace."""
-        rows = [batch.rows for batch in batches]
-        needed: dict[str, Any] = {"experience": experience, "rows": rows, "beta": beta, "lr": lr, "rng": rng}
+        rows, crossing = [batch.rows for batch in batches], experience.crossing
+        needed: dict[str, Any] = {"experience": crossing, "rows": rows, "beta": beta, "lr": lr, "rng": rng}
         with PROCESSES.joint("probe", [self.policy], **needed):
             before, drawn = self.kept(), rng.get_state()
             try:
@@ -439,7 +455,7 @@ class PPO(PolicyOptimiser):
         self, experience: Experience, batches: list[MicroBatch], beta: float
     ) -> tuple[float, float, float, PolicyStats]:
         """Add up a minibatch's gradients over its micro-batches, which are worked on side by side."""
-        lengths = [len(response) for batch in batches for response in batch.responses]
+        lengths = [count for batch in batches for count in batch.counts]
 
         def loss_of(batch: MicroBatch) -> tuple[Tensor, tuple[list[float], PolicyStats]]:
             losses, stats = self._losses(experience, batch, beta, lengths)
@@ -458,7 +474,7 @@ class PPO(PolicyOptimiser):
         """Of a micro-batch the policy's, the critic's and the KL's loss; `lengths` are those of the whole minibatch."""
         device = self.policy.device
         divisor = loss_divisor(self.ppo.loss, lengths, self.longest)
-        weights_N = token_weights(self.ppo.loss, [len(response) for response in batch.responses])
+        weights_N = token_weights(self.ppo.loss, batch.counts)
         weights_N = None if weights_N is None else weights_N.to(device)
 
         def tokens(values_BT: Tensor) -> Tensor:
@@ -486,7 +502,7 @@ class PPO(PolicyOptimiser):
                 tokens(experience.returns_BT),
                 mask_N,
                 VALUE_CLIP,
-                sum(lengths),
+                max(1, sum(lengths)),
             )
         if self.kl.placement == "loss":
             reference_N = tokens(experience.reference_logprobs_BT)

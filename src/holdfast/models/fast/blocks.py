@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from holdfast.models.fast.fold import Folded
 from holdfast.models.fast.products import Products
+from holdfast.models.token_sets import TokenSets
 
 # Numbers of a matrix that are worked on together, so that they are still near when they are read again.
 CACHED = 1 << 22
@@ -146,7 +147,10 @@ class Again(Function):
 
 
 class TokenLogProbs(Function):
-    """log softmax(W h / temperature) at the targets, with one matrix of vocabulary size alive instead of four."""
+    """log softmax(W h / temperature) at the targets, with one matrix of vocabulary size alive instead of four.
+
+    Where there are sets, softmax is over each position's own: what is left out has no power, and so no gradient.
+    """
 
     @staticmethod
     def forward(
@@ -157,6 +161,8 @@ class TokenLogProbs(Function):
         target_N: Tensor,
         temperature: float,
         learns: bool,
+        sets: TokenSets | None,
+        truncated: bool,
     ) -> Tensor:
         total_N, picked_N = hidden_NI.new_empty(2, hidden_NI.shape[0])
         powers = []
@@ -164,6 +170,8 @@ class TokenLogProbs(Function):
             scores_NV = head.times(hidden_NI[rows])
             if temperature != 1.0:
                 scores_NV.div_(temperature)
+            if sets is not None:
+                sets.restrict(scores_NV, truncated, rows)
             scores_NV.sub_(scores_NV.amax(-1, keepdim=True))
             picked_N[rows] = scores_NV.gather(-1, target_N[rows, None]).squeeze(-1)
             torch.sum(scores_NV.exp_(), -1, out=total_N[rows])
@@ -174,7 +182,7 @@ class TokenLogProbs(Function):
         return torch.sub(picked_N, total_N.log())
 
     @staticmethod
-    def backward(ctx: Any, d_N: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
+    def backward(ctx: Any, d_N: Tensor) -> tuple[Tensor | None, ...]:
         hidden_NI, weight_VI, target_N, total_N, *powers = ctx.saved_tensors
         d_N = d_N / ctx.temperature
         dhidden_NI = torch.empty_like(hidden_NI)
@@ -186,7 +194,7 @@ class TokenLogProbs(Function):
             dhidden_NI[rows] = ctx.head.back(d_NV)
             if dweight_VI is not None:
                 dweight_VI.addmm_(d_NV.t(), hidden_NI[rows])
-        return dhidden_NI, dweight_VI, None, None, None, None
+        return dhidden_NI, dweight_VI, None, None, None, None, None, None
 
 
 def _slices(hidden_NI: Tensor, weight_VI: Tensor) -> list[slice]:

@@ -1,10 +1,11 @@
-"""Decoding with a preallocated cache: one token for every row still going, rows that ended moved out of the way.
+"""Decoding with a preallocated cache: one token or several for every row still going, rows that ended moved away.
 
 Keys are kept as [L, B, K, D, T] and values as [L, B, K, T, D], so that a query's scores and its answer are both a row
-times a matrix in memory order. Rows going on are always the first A of the cache, so a step works on views.
+times a matrix in memory order. Rows going on are always the first A of the cache, so a step works on views. Once some
+of them have gone on by more tokens than others, each has an end of its own among the columns.
 
-Shapes: L layers, B rows, A rows still going, K key-value heads, D of a head, T columns, I hidden, E entries of all
-heads, S prompt tokens end to end.
+Shapes: L layers, B rows, A rows still going, K key-value heads, G query heads of each, D of a head, T columns, I
+hidden, E entries of all heads, S tokens end to end, Q most tokens that a row goes on by.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class _LayerCache:
 
 
 class Decoder:
-    """Rows being decoded by one trunk. `prefill` reads the prompts, `step` one more token for each row."""
+    """Rows being decoded by one trunk. `prefill` reads prompts, `step` one more token of each row, `extend` several."""
 
     def __init__(self, trunk: FastTrunk, prompts: list[list[int]], longest: int) -> None:
         a = self.architecture = trunk.architecture
@@ -51,6 +52,7 @@ class Decoder:
         self.packed = Packed.of(prompts, [1] * len(prompts), device)
         self.turns_TC = trunk.turns(self.column + longest)
         self.norm_I, self.floor = a.norm * a.width**0.5, trunk.floor
+        self.ends_B: Tensor | None = None  # where each row's columns end, once they do not end together
         self._allocate(min(HEADROOM, longest))
 
     def _allocate(self, headroom: int) -> None:
@@ -98,7 +100,7 @@ class Decoder:
         return (token_BT[None, :, None] * a.heads + head_2K).flatten()
 
     def step(self, tokens_A: Tensor) -> Tensor:
-        """hidden_AI after one more token of every row still going."""
+        """hidden_AI after one more token of every row still going, all of whose columns end together."""
         if self.headroom == 0:
             self._grow()
         a, rows, column = self.architecture, self.rows, self.column
@@ -123,6 +125,60 @@ class Decoder:
         self.positions_A += 1
         return self._norm(x_AI)
 
+    def extend(self, tokens: list[list[int]]) -> Tensor:
+        """hidden_AI after some more tokens of every row still going, at least one of each."""
+        a, rows, dim, device = self.architecture, self.rows, self.architecture.head_dim, self.architecture.norm.device
+        if self.ends_B is None:
+            self.ends_B = torch.full((rows,), self.column, device=device)
+            self._clear()
+        counts_A = torch.tensor([len(own) for own in tokens], device=device)
+        most = int(counts_A.max())
+        while self.headroom < most:
+            self._grow()
+        starts_A = counts_A.cumsum(0) - counts_A
+        row_S = torch.arange(rows, device=device).repeat_interleave(counts_A)
+        within_S = torch.arange(len(row_S), device=device) - starts_A[row_S]
+        column_S = self.ends_B[row_S] + within_S
+        # Padded queries, which repeat their row's last.
+        within_AQ = torch.minimum(torch.arange(most, device=device)[None], counts_A[:, None] - 1)
+        query_AQ, padded_S = starts_A[:, None] + within_AQ, row_S * most + within_S
+        ends = max(self.column, int((self.ends_B[:rows] + counts_A).max()))
+        mask = self._hidden(self.ends_B[:rows, None] + within_AQ, ends)
+        turns_SC = self.turns_TC.index_select(0, self.positions_A[row_S] + within_S)
+        x_SI = a.embedding.index_select(0, torch.tensor([t for own in tokens for t in own], device=device))
+        for layer in self.layers:
+            qkv_SE = self._project(x_SI, layer)
+            turn(qkv_SE, a.q_heads + a.kv_heads, dim, turns_SC)
+            q_SHD, k_SKD, v_SKD = qkv_SE.view(-1, a.heads, dim).split_with_sizes((a.q_heads, a.kv_heads, a.kv_heads), 1)
+            layer.keys_AKDT[row_S, :, :, column_S] = k_SKD
+            layer.values_AKTD[row_S, :, column_S] = v_SKD
+            q_AQKGD = q_SHD[query_AQ].view(rows, most, a.kv_heads, -1, dim)
+            q = q_AQKGD.permute(0, 2, 3, 1, 4).reshape(rows * a.kv_heads, -1, dim)
+            keys, values = layer.keys_flat.narrow(-1, 0, ends), layer.values_flat.narrow(-2, 0, ends)
+            answers = torch.bmm(torch.baddbmm(mask, q, keys).softmax(-1), values)
+            answers_AKGQD = answers.view(rows, a.kv_heads, -1, most, dim)
+            answers_SE = answers_AKGQD.permute(0, 3, 1, 2, 4).reshape(rows * most, -1).index_select(0, padded_S)
+            x_SI = self._after_attention(x_SI, answers_SE, layer)
+        self.headroom -= ends - self.column
+        self.column = ends
+        self.ends_B[:rows] += counts_A
+        self.positions_A[:rows] += counts_A
+        return self._norm(x_SI.index_select(0, starts_A + counts_A - 1))
+
+    def _hidden(self, last_AQ: Tensor, ends: int) -> Tensor:
+        """-inf where a query may not look, behind its own place and before its row's first: [A * K, G * Q, T]."""
+        a, (rows, most) = self.architecture, last_AQ.shape
+        column_T = torch.arange(ends, device=last_AQ.device)
+        hidden_AQT = (column_T > last_AQ[..., None]) | (column_T < self.padding_B[:rows, None, None])
+        mask_AQT = torch.zeros(rows, most, ends, device=last_AQ.device).masked_fill_(hidden_AQT, float("-inf"))
+        groups = a.q_heads // a.kv_heads
+        return mask_AQT[:, None, None].expand(-1, a.kv_heads, groups, -1, -1).reshape(-1, groups * most, ends)
+
+    def _clear(self) -> None:
+        """Where columns do not end together, what is not yet written is read too, and has to be numbers."""
+        self.keys_LBKDT[..., self.column :] = 0.0
+        self.values_LBKTD[..., self.column :, :] = 0.0
+
     def keep(self, going: list[int]) -> list[int]:
         """Let only the given rows go on; returns the row that each place holds from now on.
 
@@ -140,6 +196,8 @@ class Decoder:
             self.values_LBKTD[:, to, :, :used] = self.values_LBKTD[:, source, :, :used]
             self.positions_A[to] = self.positions_A[source]
             self.padding_B[to] = self.padding_B[source]
+            if self.ends_B is not None:
+                self.ends_B[to] = self.ends_B[source]
             if self.padded:
                 self.mask_BK1T[to] = self.mask_BK1T[source]
             for place, row in zip(free, movers, strict=True):
@@ -153,6 +211,8 @@ class Decoder:
         self._allocate(min(used, self.last))
         self.keys_LBKDT[..., :used] = keys[:, : self.rows, ..., :used]
         self.values_LBKTD[..., :used, :] = values[:, : self.rows, :, :used]
+        if self.ends_B is not None:
+            self._clear()
 
     def _project(self, x: Tensor, layer: _LayerCache) -> Tensor:
         return layer.qkv(x / length(x, self.floor))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
@@ -17,18 +17,28 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Packed:
-    """Rows without padding. Row r is read out at its last `counts[r]` positions, all rows in their order."""
+    """Rows without padding. Row r is read out at its last `counts[r]` positions, all rows in their order.
+
+    With `places` it is read out at those of its positions, of which there are as many.
+    """
 
     ids_S: Tensor
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
+    places: Sequence[Sequence[int]] | None = None
     # What attention made of these rows, kept for the next model that reads them.
     kept: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], counts: Sequence[int], device: torch.device | str = "cpu") -> Packed:
+    def of(
+        cls,
+        rows: Sequence[Sequence[int]],
+        counts: Sequence[int],
+        device: torch.device | str = "cpu",
+        places: Sequence[Sequence[int]] | None = None,
+    ) -> Packed:
         ids_S = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.long, device=device)
-        return cls(ids_S, tuple(len(row) for row in rows), tuple(counts))
+        return cls(ids_S, tuple(len(row) for row in rows), tuple(counts), places)
 
     def chunks(self, tokens: int) -> list[Packed]:
         """The same rows in pieces of at most so many tokens (a longer row goes alone), kept for the next model."""
@@ -44,10 +54,14 @@ class Packed:
         first = start = done = 0
         for row, length in enumerate(self.lengths):
             if row > first and (done + length - start > tokens or done >= share * (len(pieces) + 1)):
-                pieces.append(Packed(self.ids_S[start:done], self.lengths[first:row], self.counts[first:row]))
+                pieces.append(self._rows(slice(first, row), slice(start, done)))
                 first, start = row, done
             done += length
-        return [*pieces, Packed(self.ids_S[start:], self.lengths[first:], self.counts[first:])]
+        return [*pieces, self._rows(slice(first, None), slice(start, None))]
+
+    def _rows(self, rows: slice, tokens: slice) -> Packed:
+        places = None if self.places is None else self.places[rows]
+        return Packed(self.ids_S[tokens], self.lengths[rows], self.counts[rows], places)
 
     @property
     def tokens(self) -> int:
@@ -76,7 +90,11 @@ class Packed:
     def wanted(self) -> Reading:
         """Only the positions that are read out ask; the last layer needs no more."""
         counts_R = torch.tensor(self.counts, device=self.ids_S.device)
-        return Reading.of(self.lengths_R, counts_R, self.starts_R)
+        places_RQ = None if self.places is None else self._tensor(list(zip_longest(*self.places, fillvalue=0))).t()
+        return Reading.of(self.lengths_R, counts_R, self.starts_R, places_RQ)
+
+    def _tensor(self, values: list[tuple[int, ...]]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.ids_S.device).view(-1, len(self.lengths))
 
 
 @dataclass(frozen=True)
@@ -98,7 +116,7 @@ class Reading:
     visible_RQT: Tensor | None
 
     @classmethod
-    def of(cls, lengths_R: Tensor, counts_R: Tensor, starts_R: Tensor) -> Reading:
+    def of(cls, lengths_R: Tensor, counts_R: Tensor, starts_R: Tensor, place_RQ: Tensor | None = None) -> Reading:
         device = lengths_R.device
         width, asked = int(lengths_R.max()), int(counts_R.max())
         column_T, column_Q = torch.arange(width, device=device), torch.arange(asked, device=device)
@@ -107,8 +125,9 @@ class Reading:
         key_RT = starts_R[:, None] + torch.where(real_RT, column_T[None], 0)
         first_R = counts_R.cumsum(0) - counts_R
         query_RQ = first_R[:, None] + torch.where(real_RQ, column_Q[None], 0)
-        # The c-th query of a row stands at position length - count + c of it.
-        place_RQ = (lengths_R - counts_R)[:, None] + column_Q[None]
+        if place_RQ is None:
+            # The c-th query of a row stands at position length - count + c of it.
+            place_RQ = (lengths_R - counts_R)[:, None] + column_Q[None]
         query_N = (starts_R[:, None] + place_RQ)[real_RQ]
         same = bool((counts_R == lengths_R).all())
         return cls(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.rollout.sampler import draw, truncate_distribution
+from holdfast.rollout.choice import draw, truncate_distribution
 
 # Out of order on purpose, and one token that is impossible.
 PROBABILITIES = [0.05, 0.40, 0.0, 0.10, 0.30, 0.15]
