@@ -68,8 +68,8 @@ LINE_OF = {name: line for line, rooms in enumerate(ORDER) for name in rooms}
 
 # Modules are nouns; these end in -ing and are nouns of the field, or the name of a signal or an experiment.
 NOUNS_IN_ING = {
-    "beginning", "decoding", "encoding", "labelling", "masking", "opening", "packing", "prompt_copying", "serving",
-    "sharding", "training", "tuning",
+    "beginning", "decoding", "encoding", "ending", "labelling", "masking", "opening", "packing", "prompt_copying",
+    "serving", "sharding", "spelling", "training", "tuning",
 }  # fmt: skip
 
 

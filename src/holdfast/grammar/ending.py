@@ -1,0 +1,235 @@
+"""How few tokens an answer still needs, and which tokens leave it room to end in time.
+
+A completion is looked for by taking, again and again, the allowed token that looks most like closing what is open;
+where that leads nowhere, by a search for the shortest, bounded. What is found is a real completion, perhaps not the
+shortest one. Everything is decided by the tokens so far and the room, so the sets of an answer are the same whenever
+they are computed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.grammar.vocabulary import Vocabulary, packed, places
+
+if TYPE_CHECKING:
+    from holdfast.grammar.spelling import Speller
+
+# Up to this many tokens are tried one by one; of more, one of each kind.
+ONE_BY_ONE = 64
+# Tokens that a search for the shortest completion tries: thoroughly, once for a grammar; and on the way.
+THOROUGH, BRIEF = 20_000, 500
+# A set of more than this share of the vocabulary is that of free text, where a bracket closes nothing.
+FREE_TEXT = 0.3
+# Random answers by which it is measured how much an ending takes, and by how much one token can lengthen it.
+MEASURED = 12
+STEPS_BETWEEN = 3
+
+
+@dataclass(frozen=True)
+class Habit:
+    """How tokens are looked at in one kind of place: the order in which they close what is open, and their kinds."""
+
+    order: list[int]
+    ranks: npt.NDArray[np.int64]
+    kinds: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, closing: Sequence[re.Pattern[bytes]], kind: Callable[[bytes], bytes]) -> Habit:
+        """Of tokens that match one pattern the longest comes first, of those that match none the shortest."""
+
+        def place(token: int) -> tuple[int, int, int]:
+            piece = vocabulary.pieces[token]
+            if token == vocabulary.end:
+                return -1, 0, token
+            number = next((n for n, pattern in enumerate(closing) if pattern.fullmatch(piece)), len(closing))
+            return number, len(piece) if number == len(closing) else -len(piece), token
+
+        order = sorted(range(len(vocabulary)), key=place)
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order))
+        names: dict[bytes, int] = {}
+        kinds = [names.setdefault(kind(piece), len(names)) for piece in vocabulary.pieces]
+        return cls(order, ranks, np.array(kinds, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class EndInTime:
+    """Leads answers to an end: from `tail` tokens before the room is used up it looks whether they still can.
+
+    `growth` is by how much one token lengthens the rest of an answer at most, as far as random answers have shown.
+    """
+
+    vocabulary: Vocabulary
+    structure: Habit = field(repr=False)
+    text: Habit = field(repr=False)
+    tail: int = 0
+    growth: int = 0
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> EndInTime:
+        """For a vocabulary, not yet measured on a grammar."""
+        structure = Habit.of(vocabulary, CLOSING, _kind)
+        return cls(vocabulary, structure, Habit.of(vocabulary, CLOSING_TEXT, _kind_in_text))
+
+    def measured(self, start: Speller, room: int) -> EndInTime:
+        """For the grammar of this empty answer."""
+        longest, growth = 0, 1
+        rng = np.random.default_rng(0)
+        for _ in range(MEASURED):
+            speller, before = start.copy(), 0
+            for step in range(room):
+                ids = self.ids(speller.bits())
+                if len(ids) == 0:
+                    break
+                token = int(rng.choice(ids))
+                if token == self.vocabulary.end or not speller.take(token):
+                    break
+                if step % STEPS_BETWEEN < 2:
+                    need = len(self.closed(speller, room) or ())
+                    longest = max(longest, need)
+                    growth = max(growth, need - before + 1) if step % STEPS_BETWEEN == 1 else growth
+                    before = need
+        return replace(self, tail=longest + 2 * growth, growth=growth)
+
+    def ids(self, bits: bytes) -> npt.NDArray[np.int64]:
+        """The tokens of a set."""
+        return places(bits, len(self.vocabulary))
+
+    def _habit(self, count: int) -> Habit:
+        return self.text if count > FREE_TEXT * len(self.vocabulary) else self.structure
+
+    def _closer(self, bits: bytes) -> tuple[int, bool] | None:
+        """The token of a set that closes most, and whether it is the only one."""
+        count = _count(bits)
+        if count == 0:
+            return None
+        habit = self._habit(count)
+        for token in habit.order[:LIKELY]:
+            if bits[token >> 3] >> (token & 7) & 1:
+                return token, count == 1
+        ids = self.ids(bits)
+        return int(ids[np.argmin(habit.ranks[ids])]), count == 1
+
+    def shortest(self, speller: Speller, limit: int, tries: int = THOROUGH) -> list[int] | None:
+        """The shortest completion that is found, the end token included; None where none of up to `limit` tokens is."""
+        closed = self.closed(speller, limit)
+        searched = self._search(speller, limit if closed is None else len(closed) - 1, tries)
+        return searched or closed
+
+    def closed(self, speller: Speller, limit: int) -> list[int] | None:
+        """A completion that closes what is open as fast as it can, if that takes up to `limit` tokens."""
+        speller, taken = speller.copy(), list[int]()
+        while len(taken) < limit:
+            closer = self._closer(speller.bits())
+            if closer is None:
+                return None
+            token, only = closer
+            stretch = speller.stretch() if only and token != self.vocabulary.end else []
+            for certain in stretch or [token]:
+                taken.append(certain)
+                if certain == self.vocabulary.end:
+                    return taken if len(taken) <= limit else None
+                if not speller.take(certain):
+                    return None
+        return None
+
+    def _search(self, speller: Speller, limit: int, tries: int) -> list[int] | None:
+        """The shortest completion by uniform cost, states of one length and one set being taken for the same."""
+        waiting: list[tuple[int, int, list[int], Speller]] = [(0, 0, [], speller)]
+        seen: set[tuple[int, bytes, tuple[int, ...]]] = set()
+        made = 0
+        while waiting and made < tries:
+            length, _, taken, at = heapq.heappop(waiting)
+            if length >= limit:
+                return None
+            bits = at.bits()
+            ids = self.ids(bits)
+            only = len(ids) == 1
+            if self.vocabulary.end in ids:
+                return [*taken, self.vocabulary.end]
+            steps = [at.stretch() or ids.tolist()] if only else [[token] for token in self._candidates(ids)]
+            state = (length, bits, tuple(steps[0]) if only else ())
+            if state in seen:
+                continue
+            seen.add(state)
+            for step in steps:
+                after = at.copy()
+                if all(after.take(token) for token in step):
+                    made += 1
+                    heapq.heappush(waiting, (length + len(step), made, [*taken, *step], after))
+        return None
+
+    def _candidates(self, ids: npt.NDArray[np.int64]) -> list[int]:
+        """The tokens, or of many one of each kind, those that close most first."""
+        habit = self._habit(len(ids))
+        ordered = ids[np.argsort(habit.ranks[ids])]
+        if len(ordered) <= ONE_BY_ONE:
+            return [int(token) for token in ordered]
+        _, first = np.unique(habit.kinds[ordered], return_index=True)
+        return [int(token) for token in ordered[np.sort(first)]]
+
+    def in_time(self, speller: Speller, bits: bytes, left: int) -> bytes:
+        """Of the tokens that may come next those after which the answer can end within `left`, this one included.
+
+        All of them where an end is far enough away or cannot be reached any more: then the answer will be cut.
+        """
+        way = self.closed(speller, left) or self._search(speller, left, BRIEF)
+        if way is None or len(way) + self.growth < left:
+            return bits
+        ids = self.ids(bits)
+        if len(ids) == 1:
+            return bits
+        tried = self._candidates(ids)
+        known = [way, way[1:]]
+        good = {token for token in tried if token == way[0] or self._ends(speller, token, left, known)}
+        if len(ids) > len(tried):  # those of a kind with one that was tried
+            kinds = self._habit(len(ids)).kinds
+            return packed(ids[np.isin(kinds[ids], kinds[sorted(good)])], len(self.vocabulary))
+        return packed(sorted(good), len(self.vocabulary))
+
+    def _ends(self, speller: Speller, token: int, left: int, known: list[list[int]]) -> bool:
+        """Whether an answer that goes on with a token can end within `left`; a way to do so joins the known ones."""
+        if token == self.vocabulary.end:
+            return True
+        after = speller.copy()
+        if not after.take(token):
+            return False
+        if any(len(way) < left and after.fits(way) for way in known):
+            return True
+        way = self.closed(after, left - 1)
+        if way is not None:
+            known.append(way)
+        return way is not None
+
+
+# What closes most first; what is none of these comes after them. In text a quotation mark ends it, outside it may begin
+# another one.
+CLOSING = tuple(re.compile(p) for p in (rb"[\]})]+", rb'"[\]})]+', rb'"', rb'",.*', rb",.*", rb"\d", rb"[a-z]"))
+CLOSING_TEXT = CLOSING[1:4] + CLOSING[5:]
+# So many of the order are looked up one by one before the whole set is sorted.
+LIKELY = 256
+
+
+def _count(bits: bytes) -> int:
+    return int.from_bytes(bits, "little").bit_count()
+
+
+def _kind(piece: bytes) -> bytes:
+    """Tokens of one kind do the same to what is open, as far as one can see: runs of letters are like one letter."""
+    return _RUNS.sub(b"w", re.sub(rb"[0-9]+", b"0", piece))
+
+
+def _kind_in_text(piece: bytes) -> bytes:
+    """In text only what may end it or escape from it is told apart."""
+    return _kind(piece) if b'"' in piece or b"\\" in piece else b"w"
+
+
+_RUNS = re.compile(rb"[A-Za-z_ \x80-\xff]+")

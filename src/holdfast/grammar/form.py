@@ -1,0 +1,82 @@
+"""A grammar as it is written in a setting or in a prompt's row: a file, a pattern, choices, a class."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.documents import json_of
+from holdfast.errors import HoldfastError
+from holdfast.own_code import own_file
+
+SETTING = "rollout.grammar"
+NONE = "none"
+COLUMN = "column:"
+FORMS = "FILE.json (a JSON schema), FILE.lark, regex:PATTERN, choices:A|B|C, path/to/file.py:Class, column:NAME or none"
+
+Kind = Literal["schema", "regex", "lark", "choices", "mask"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """One grammar: its kind, its text (a list for choices, both as JSON), what to call it, the file it is in."""
+
+    kind: Kind
+    text: str
+    name: str = field(compare=False)
+    file: Path | None = field(default=None, compare=False)
+
+
+def form_of(written: object, where: str = SETTING) -> Form | None:
+    """What is written there, read; None for no grammar. A JSON object is a schema, a list of texts are choices."""
+    if isinstance(written, Mapping) or (isinstance(written, str) and written.lstrip().startswith("{")):
+        return _schema(written, where, f"The JSON schema of {where}")
+    if isinstance(written, (list, tuple)):
+        return _choices(list(written), where)
+    if not isinstance(written, str) or not written.strip():
+        raise HoldfastError(f"{where} is {_shown(written)}; write {FORMS}.")
+    if written == NONE:
+        return None
+    if written.startswith("regex:"):
+        return Form("regex", written.removeprefix("regex:"), f"The pattern of {where}")
+    if written.startswith("choices:"):
+        return _choices(written.removeprefix("choices:").split("|"), where)
+    if written.endswith(".json"):
+        return _schema(_read(written, where), where, f"The JSON schema {written}", Path(written))
+    if written.endswith(".lark"):
+        return Form("lark", _read(written, where), f"The grammar {written}", Path(written))
+    if ".py:" in written:
+        path, _ = own_file(written, where)
+        return Form("mask", written, written, path)
+    raise HoldfastError(f"{where} is {_shown(written)}; write {FORMS}.")
+
+
+def _schema(written: object, where: str, name: str, file: Path | None = None) -> Form:
+    try:
+        schema = json_of(written) if isinstance(written, str) else dict(written)  # type: ignore[call-overload]
+    except ValueError as error:
+        raise HoldfastError(f"{name} is no JSON: {error}.") from error
+    if not isinstance(schema, Mapping):
+        raise HoldfastError(f"{name} has to be a JSON object with a schema.")
+    return Form("schema", json.dumps(schema, ensure_ascii=False), name, file)
+
+
+def _choices(choices: list[Any], where: str) -> Form:
+    if not choices or not all(isinstance(choice, str) and choice.strip() for choice in choices):
+        raise HoldfastError(f"{where} has to name at least one choice, and each has to be a text: choices:yes|no.")
+    return Form("choices", json.dumps(list(dict.fromkeys(choices)), ensure_ascii=False), f"The choices of {where}")
+
+
+def _read(path: str, where: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{where} names the file {path}, which cannot be read; give one that is there.") from error
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,0 +1,180 @@
+"""Which grammar a prompt has: one for the whole run, or each prompt its own by a column of its row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.grammar.ending import EndInTime
+from holdfast.grammar.engine import Engine
+from holdfast.grammar.form import COLUMN, NONE, SETTING, Form, form_of
+from holdfast.grammar.free import Free
+from holdfast.grammar.mask import MaskRules, trie_of
+from holdfast.grammar.spelling import Speller, SpeltGrammar
+from holdfast.grammar.vocabulary import Vocabulary
+from holdfast.grammar.walk import Grammar
+from holdfast.models.codec import Codec
+from holdfast.models.prompt import Prompt, plain_text
+
+
+class Grammars:
+    """The grammars of a run in its tokenizer's tokens, each compiled once; prompts are known by their tokens."""
+
+    def __init__(self, written: str, codec: Codec, room: int, in_time: bool = True) -> None:
+        """`in_time` leads answers to an end within `room` tokens."""
+        self.written, self._codec, self._room, self._in_time = written, codec, room, in_time
+        self._forms: dict[tuple[int, ...], Form | None] = {}
+        self._prompts: dict[tuple[int, ...], Prompt] = {}
+        self._read: dict[str, Form | None] = {}
+        self._grammars: dict[object, Grammar] = {}
+        self._form = None if written.startswith(COLUMN) else form_of(written)
+
+    @classmethod
+    def of(
+        cls,
+        written: str,
+        codec: Codec,
+        room: int,
+        prompts: Iterable[Prompt] = (),
+        columns: Mapping[Prompt, Mapping[str, Any]] | None = None,
+        in_time: bool = True,
+    ) -> Grammars | None:
+        """The grammars that `rollout.grammar` asks for, for these prompts, compiled and found to be met; None for none.
+
+        Refuses in a sentence what cannot be used: a file, a syntax, a schema that the engine does not support, a
+        tokenizer that cannot spell it, an answer that would need more than `room` tokens.
+        """
+        if written in ("", NONE):
+            return None
+        grammars = cls(written, codec, room, in_time)
+        for prompt in prompts:
+            grammars._know(prompt, (columns or {}).get(prompt, {}))
+        grammars._check()
+        return grammars
+
+    def of_prompt(self, ids: Sequence[int]) -> Grammar:
+        """The grammar of a prompt, by the tokens that stand before its answer."""
+        key = tuple(ids)
+        form = self.form_of_prompt(key)
+        if form is None:
+            return self._kept(None, lambda: Free(len(self.vocabulary), self.vocabulary.end, self._room))
+        if form.kind == "mask":
+            # What may be said can depend on the prompt.
+            prompt = self._prompts[key] if key in self._prompts else self._codec.prompt_of(key)
+            start = self._rules(form).start(prompt)
+            return self._kept((form, start.at), lambda: self._spelt(start))
+        return self._kept(form, lambda: self._spelt(self._engine.start(form)))
+
+    def form_of_prompt(self, ids: Sequence[int]) -> Form | None:
+        """How a prompt's grammar is written; None where it has none."""
+        if not self.written.startswith(COLUMN):
+            return self._form
+        key = tuple(ids)
+        if key not in self._forms:
+            raise HoldfastError(
+                f"{SETTING} is {self.written}, and the prompt {self._codec.decode(key)[:60]!r} has no row."
+            )
+        return self._forms[key]
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The tokenizer's tokens in bytes."""
+        return Vocabulary.of(self._codec)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that grammars are in, with digests of their contents."""
+        forms = [self._form, *self._forms.values()]
+        return {str(f.file): sha256(f.file.read_bytes()).hexdigest() for f in forms if f is not None and f.file}
+
+    def _know(self, prompt: Prompt, row: Mapping[str, Any]) -> None:
+        """Note a prompt's grammar; prompts that are the same to the policy are one, the first."""
+        key = tuple(self._codec.encode_prompt(prompt))
+        if key in self._prompts:
+            return
+        self._prompts[key] = prompt
+        if self.written.startswith(COLUMN):
+            column = self.written.removeprefix(COLUMN)
+            where = f"The column {column} of the prompt {plain_text(prompt)[:40]!r}"
+            if row.get(column) in (None, ""):
+                raise HoldfastError(
+                    f"{where} is empty, and {SETTING} = {self.written} reads it: write a grammar there, or none."
+                )
+            written = row[column]
+            once = written if isinstance(written, str) else json.dumps(written, sort_keys=True, default=str)
+            if once not in self._read:
+                self._read[once] = form_of(written, where)
+            self._forms[key] = self._read[once]
+
+    def _check(self) -> None:
+        """Compile every grammar and see that an answer can be met within the room."""
+        if not self.written.startswith(COLUMN) and not self._prompts:
+            if self._form is not None and self._form.kind != "mask":
+                self._met(self._form, self._engine.start(self._form))
+            return
+        seen: set[Form] = set()
+        for key, prompt in self._prompts.items():
+            form = self.form_of_prompt(key)
+            if form is None or form in seen:
+                continue
+            seen.add(form)
+            self._met(form, self._rules(form).start(prompt) if form.kind == "mask" else self._engine.start(form))
+
+    def _met(self, form: Form, start: Speller) -> None:
+        need = self.needed(start)
+        if need is None:
+            raise HoldfastError(
+                f"{form.name} cannot be met: no answer of up to {most(self._room)} tokens was found that this policy's "
+                "tokenizer can spell; see whether it has the characters that the grammar asks for, and whether the "
+                "grammar ever ends."
+            )
+        if need > self._room:
+            raise HoldfastError(
+                f"{form.name} cannot be met in rollout.max_new_tokens = {self._room}: the shortest answer found has "
+                f"{need} tokens; set it to at least that, or ask for less."
+            )
+
+    def needed(self, start: Speller) -> int | None:
+        """The tokens of the shortest answer that is found; None where there is none within reach."""
+        closed = self._ending.closed(start, self._room)
+        way = closed or self._ending.shortest(start, most(self._room))
+        return None if way is None else len(way)
+
+    def _spelt(self, start: Speller) -> Grammar:
+        ending = self._ending.measured(start, self._room) if self._in_time else None
+        return SpeltGrammar(start.copy, self.vocabulary, self._room, ending)
+
+    def _kept(self, key: object, make: Any) -> Grammar:
+        if key not in self._grammars:
+            self._grammars[key] = make()
+        return self._grammars[key]
+
+    def _rules(self, form: Form) -> MaskRules:
+        if form not in self._masks:
+            self._masks[form] = MaskRules.load(form.text, SETTING, self.vocabulary, self._trie)
+        return self._masks[form]
+
+    @cached_property
+    def _masks(self) -> dict[Form, MaskRules]:
+        return {}
+
+    @cached_property
+    def _trie(self) -> Any:
+        return trie_of(self.vocabulary)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(self.vocabulary)
+
+    @cached_property
+    def _ending(self) -> EndInTime:
+        return EndInTime.of(self.vocabulary)
+
+
+def most(room: int) -> int:
+    """How far beyond the room an answer is looked for, to say how much it needs."""
+    return max(1024, 4 * room)
