@@ -27,6 +27,7 @@ ROOMS = {
         "kl_control": "does adaptive control hold the KL it is asked to hold?",
         "step_size": "do steps fit the model that nobody has tuned for?",
         "guard_power": "how often the sequential test alarms in played runs",
+        "judge_drift": "who moved, the policy or the judge, in played runs",
         "judged_power": "labels of people that a judge beside them saves, in played runs",
         "best_of_n": "best-of-n and PPO against the same ensemble",
         "progression": "what each stage does, SFT to DPO",

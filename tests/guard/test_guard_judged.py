@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.guard.beside import JudgeBeside
 from holdfast.guard.claims import Granted
+from holdfast.guard.drift import JudgeDrift, KnownPair
 from holdfast.guard.judged import (
     ALONE,
     BETS,
@@ -150,15 +151,16 @@ def test_a_saved_test_goes_on_as_it_was() -> None:
 
 
 def test_what_is_known_of_a_judge_outlives_a_run_that_is_killed() -> None:
-    beside = JudgeBeside()
+    beside = JudgeBeside(JudgeDrift(0.05, 8))
     beside.begin_round()
     beside.said = {"anchor": [JudgedPair(0.5, 0.5)] * 60, "pointed": [JudgedPair(-0.5, 0.5)] * 3}
-    beside.saved = 7
+    beside.saved, beside.known = 7, [KnownPair("1", 0.5), KnownPair("2", 0.0)]
     beside.end_round()
-    again = JudgeBeside()
+    again = JudgeBeside(JudgeDrift(0.05, 8))
     again.restore(json.loads(json.dumps(beside.state())))
     for one in (beside, again):
         one.begin_round()
-    assert again == beside
+    assert again.state() == beside.state()
+    assert again.plan == beside.plan
     assert again.plan.share < 1.0
     assert again.said == {}

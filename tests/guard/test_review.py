@@ -90,6 +90,9 @@ class Counting:
     def budget_left(self) -> int:
         return self.left
 
+    def meet_judge(self) -> None:
+        """There is none."""
+
     def buy(self, round: int, already: int, wanted: Any, *rest: Any, alone: bool = False) -> list[AuditPair]:
         pairs = []
         for opponent, wished in wanted:

@@ -400,6 +400,7 @@ def test_a_judge_that_agrees_leaves_people_fewer_pairs(place, judge, monkeypatch
     """From the second round on the judge answers pairs alone, which nobody is asked about; they train nothing."""
     runs, url = place
     monkeypatch.setattr("holdfast.guard.judged.FEWEST", 6)
+    monkeypatch.setattr("holdfast.guard.drift.ANCHORS", 6)
     more = {"judge__share": "0.0", "audit__pairs": "12", "audit__more_pairs": "12", "run__rounds": "3"}
     more = settings(url, world__labeller="people+judge", judge__url=judge, judge__model="tiny", **more)
     with people_at_work.answering(url, small_run.NAME):
@@ -409,6 +410,7 @@ def test_a_judge_that_agrees_leaves_people_fewer_pairs(place, judge, monkeypatch
     assert audits[-1]["judge"]["share"] < 0.7
     assert audits[-1]["judge"]["pairs"] > audits[-1]["labels"] > 0
     assert audits[-1]["judge"]["saved"] > 0
+    assert not small_run.events_of(run, "judge_drifted"), "it answers as it did"
     with PreferenceStore.open(url) as store:
         alone = [c for c in store.unlabelled() if c.purpose == "judged"]
         assert len(alone) == sum(event["judge"]["pairs"] - event["judge"]["both"] for event in audits)

@@ -205,6 +205,12 @@ _KINDS = (
         lambda fields: sentence(because(f"Verdict {one_line(fields['level'])}", fields["sentence"])),
     ),
     EventKind(
+        "judge_drifted",
+        "given a fixed set of pairs again, the judge beside people no longer answers as it did: it has changed, not "
+        "the policy, and the judge has no say in audits until it is known again",
+        {"pairs": int, "gained": int, "lost": int, "evidence": NUMBER, "bar": NUMBER}, say.judge_drifted, "main",
+    ),
+    EventKind(
         "choice", "in the last round the last good policy seemed to be liked better, and it was asked about again",
         {"labels": int, "labels_left": int | None, "back": bool, "sentence": str},
         lambda fields: sentence(say.chosen(fields)),

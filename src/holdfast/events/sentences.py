@@ -295,6 +295,13 @@ def beside_people(fields: Fields) -> list[str]:
     return [f"{agreed} and has saved {counted(max(0, judge['saved']), 'label')} so far"]
 
 
+def judge_drifted(fields: Fields) -> str:
+    """That the judge, and not the policy, is another one."""
+    pairs = counted(fields["pairs"], "pair")
+    found = f"of {pairs} given again it is further from people in {fields['lost']}, nearer in {fields['gained']}"
+    return f"The judge has drifted, not the policy: {found}; it has no say in audits until it is known again."
+
+
 def baselines(fields: Fields) -> str:
     """That signals have read, and which cannot in this run."""
     needs: dict[str, list[str]] = {}

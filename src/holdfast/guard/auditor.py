@@ -8,7 +8,7 @@ They measure first. Afterwards they are labels like any other in the store, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Generic
 
 import torch
@@ -19,6 +19,7 @@ from holdfast.guard.alarm import Against
 from holdfast.guard.audit import AuditPair, AuditReport, audit
 from holdfast.guard.beside import JudgeBeside
 from holdfast.guard.claimant import ScalarClaimant, Told
+from holdfast.guard.drift import KnownPair
 from holdfast.guard.judged import ALONE, STRIDE, JudgedPair
 from holdfast.models.prompt import Prompt
 from holdfast.preferences.collector import Answering, Collector, Sample, with_free_ids
@@ -31,7 +32,7 @@ from holdfast.preferences.comparison import (
     Provenance,
     Response,
 )
-from holdfast.preferences.labeller import Ask, Labeller, SecondedLabeller, labeller_of
+from holdfast.preferences.labeller import Ask, Labeller, SecondedLabeller, labeller_of, seconded
 from holdfast.preferences.pair import Pair
 from holdfast.randomness import generator, place_of
 from holdfast.rollout.sampler import Rollout
@@ -167,15 +168,27 @@ class RoundAuditor:
     spent: int = 0
     beside: JudgeBeside | None = None  # where a judge answers beside people
 
-    def __post_init__(self) -> None:
-        if self.beside is None and self._second is not None:
-            self.beside = JudgeBeside()
-
     @property
     def _second(self) -> SecondedLabeller | None:
         """The labeller, where it has a judge beside people."""
-        labeller = self.collector.labeller
-        return labeller if isinstance(labeller, SecondedLabeller) and labeller.seconded else None
+        return seconded(self.collector.labeller)
+
+    def meet_judge(self) -> None:
+        """Before a round asks: is the judge still the one that it was? If not, an event says so, and it has no say."""
+        if self.beside is None or self._second is None:
+            return
+        second, drift = self._second, self.beside.drift
+        anchors = [item.comparison for item in self.collector.store.labelled_among(drift.anchors)]
+
+        def answers() -> dict[str, float]:
+            return {key: WORTH[choice] - 0.5 for key, choice in second.ask_again(anchors).items()}
+
+        if drift.lacks:
+            for _ in range(drift.lacks):
+                drift.begin(answers())
+        elif anchors and (found := self.beside.meet(answers())).alarmed:
+            self.collector.event("judge_drifted", **asdict(found))
+        self.beside.begin_round()
 
     @property
     def left(self) -> int:
@@ -260,6 +273,9 @@ class RoundAuditor:
             question = questions[comparison.id]
             one = question.judged(said.get(comparison.id), pairs.get(comparison.id))
             beside.said.setdefault(question.against, []).append(one)
+            if one.people is not None:
+                side = -1.0 if question.swapped else 1.0
+                beside.known.append(KnownPair(comparison.id, side * one.people))
 
     def _choose(
         self, orders: Sequence[_Order[Answering]], policy: Answering, sample: Sample[Answering], rng: torch.Generator

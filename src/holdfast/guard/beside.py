@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.checkpoint.files import JSON
 from holdfast.guard.alarm import Against
+from holdfast.guard.drift import Drift, JudgeDrift, KnownPair
 from holdfast.guard.judged import ALONE, Agreement, AskingPlan, JudgedPair, JudgedRound, powered_interval
 
 
@@ -15,14 +16,24 @@ from holdfast.guard.judged import ALONE, Agreement, AskingPlan, JudgedPair, Judg
 class JudgeBeside:
     """How far the judge agrees with people, how this round asks, and what it has saved."""
 
+    drift: JudgeDrift
     agreement: Agreement = field(default_factory=Agreement)
     plan: AskingPlan = ALONE
     said: dict[Against, list[JudgedPair]] = field(default_factory=dict)  # in this round
+    known: list[KnownPair] = field(default_factory=list)  # of this round
     saved: int = 0  # labels that people would have given without it
 
     def begin_round(self) -> None:
         """How a round asks follows from the rounds before it."""
-        self.plan, self.said = self.agreement.plan(), {}
+        self.plan, self.said, self.known = self.agreement.plan(), {}, []
+
+    def meet(self, again: Mapping[str, float]) -> Drift:
+        """What the judge says of the anchors again; all is forgotten if it is another one."""
+        drift = self.drift.see(again)
+        if drift.alarmed:
+            self.drift.forget()
+            self.agreement = Agreement()
+        return drift
 
     def judged(self) -> dict[Against, JudgedRound]:
         """What judge and people have said in this round, by opponent."""
@@ -32,6 +43,7 @@ class JudgeBeside:
         """Learn how far judge and people agree, from now on."""
         for pairs in self.said.values():
             self.agreement.add(pairs)
+        self.drift.know(self.known)
 
     def record(self) -> dict[str, JSON]:
         """As an event holds it; win rates are of judge and people together."""
@@ -44,8 +56,9 @@ class JudgeBeside:
         }  # fmt: skip
 
     def state(self) -> dict[str, Any]:
-        return {"agreement": self.agreement.state(), "saved": self.saved}
+        return {"agreement": self.agreement.state(), "drift": self.drift.state(), "saved": self.saved}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.agreement.restore(state["agreement"])
+        self.drift.restore(state["drift"])
         self.saved = state["saved"]

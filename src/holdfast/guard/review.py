@@ -23,7 +23,9 @@ from holdfast.events import round_line
 from holdfast.guard.alarm import OPPONENTS, Against
 from holdfast.guard.audit import AuditPair, side_of
 from holdfast.guard.auditor import Opponent, RoundAuditor
+from holdfast.guard.beside import JudgeBeside
 from holdfast.guard.claims import UNCLAIMED
+from holdfast.guard.drift import JudgeDrift
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
 from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder, Rung
@@ -31,7 +33,7 @@ from holdfast.guard.plan import KINDS, AuditPlan, split
 from holdfast.guard.threshold import planned_bar
 from holdfast.guard.verdict import Verdict, preferred_words
 from holdfast.preferences.collector import Collector
-from holdfast.preferences.labeller import called
+from holdfast.preferences.labeller import called, seconded
 from holdfast.randomness import generator
 
 # Why a round asks further, in words.
@@ -110,8 +112,9 @@ class Review(Generic[Player]):
         `of_start`: baselines are of the first batches of the training itself, and sentences say so. `lacks` are
         remedies that its host does not have.
         """
-        auditor = RoundAuditor(collector, audits)
-        judged = auditor.beside is not None
+        judged = seconded(collector.labeller) is not None
+        beside = JudgeBeside(JudgeDrift(config.false_alarm, rounds)) if judged else None
+        auditor = RoundAuditor(collector, audits, beside=beside)
         bar = planned_bar(config.false_alarm, rounds, audits.pairs, AuditPlan(audits).most, judged)
         guard = Guard(config, rounds, bar, of_start=of_start, judged=judged)
         return cls(config, audits, seed, guard, auditor, Ladder(config, lacks))
@@ -243,8 +246,7 @@ class Review(Generic[Player]):
         reference = [Opponent("reference", host.reference, "reference")] if self.good.round else []
         plan, kinds = AuditPlan(self.audits), [decisive, replace(decisive, against="pointed"), *reference]
         pairs: list[AuditPair] = []
-        if self.auditor.beside is not None:
-            self.auditor.beside.begin_round()
+        self.auditor.meet_judge()
         asked, room = 0, plan.share(self.auditor.left, self.guard.rounds_to_come, host.last, self.acts)
         if not self.guard.stepped and not host.last:
             room = 0  # the policy is the one that the round before has asked about

@@ -89,7 +89,9 @@ class TeamLabeller:
         if theirs and any(c.id not in answered for c, _ in theirs):
             batch, began = self._put(theirs, reason)
         self._have_judged([c for c in judged if c.id not in answered])
-        self._have_seconded([c for c, _ in theirs if place_of(f"second {c.id}") < self._second])
+        # About audits it is asked for all pairs, once people have answered.
+        seconds = [c for c, _ in theirs if c.purpose != "audit" and place_of(f"second {c.id}") < self._second]
+        self._have_seconded(seconds)
         if batch:
             self._wait([c for c, _ in theirs], batch, began, reason)
 
@@ -97,6 +99,11 @@ class TeamLabeller:
         """What the judge says of them, asked where it has not been."""
         self._have_seconded(comparisons)
         return self._opinions_on(comparisons) if self.seconded else {}
+
+    def ask_again(self, comparisons: Sequence[Comparison]) -> Mapping[str, Choice]:
+        """What the judge says of them now; nothing of it is kept."""
+        parts = self._asked_judge(comparisons) if self.seconded else ()
+        return {label.comparison_id: label.choice for labels in parts for label in labels}
 
     def _is_judged(self, comparison_id: str, purpose: Purpose) -> bool:
         """Audits are people's, where there are any."""
@@ -123,22 +130,27 @@ class TeamLabeller:
         """What the judge thinks of comparisons that people answer: kept beside the labels, never among them."""
         if not comparisons:
             return
+        known, now = self._opinions_on(comparisons), time.time()
+        for labels in self._asked_judge([c for c in comparisons if c.id not in known]):
+            rows = [
+                {"comparison_id": x.comparison_id, "choice": x.choice.value, "labeller": x.labeller, "created_at": now}
+                for x in labels
+            ]
+            with self._store.database.write() as connection:
+                connection.execute(insert(opinions), rows)
+
+    def _asked_judge(self, comparisons: Sequence[Comparison]) -> Iterator[Sequence[Label]]:
+        """The judge's answers, part by part; without it the run goes on, and an event says so."""
         assert self._judge is not None
-        database, name, now = self._store.database, self._judge.name, time.time()
-        known = self._opinions_on(comparisons)
-        for part in self._in_parts([c for c in comparisons if c.id not in known], "the judge's second opinions"):
+        for part in self._in_parts(comparisons, "the judge's second opinions"):
             try:
                 labels = self._judge.label(part)
             except HoldfastError as error:
-                # They are only measured, so the run does without them and asks again with its next comparisons.
                 self._hold("", 1, 1)
                 self._event("second_opinions_missing", comparisons=len(part), reason=str(error))
                 return
             if labels:
-                own = {"labeller": name, "created_at": now}
-                rows = [{"comparison_id": x.comparison_id, "choice": x.choice.value, **own} for x in labels]
-                with database.write() as connection:
-                    connection.execute(insert(opinions), rows)
+                yield labels
 
     def _opinions_on(self, comparisons: Sequence[Comparison]) -> dict[str, Choice]:
         """What the judge has said of these."""

@@ -54,6 +54,15 @@ class SecondedLabeller(Protocol):
         """What the judge says of stored comparisons, by their ids; those that it gave no answer to are missing."""
         ...
 
+    def ask_again(self, comparisons: Sequence[Comparison]) -> Mapping[str, Choice]:
+        """What it says of them now, whatever it has said before."""
+        ...
+
+
+def seconded(labeller: object) -> SecondedLabeller | None:
+    """The labeller, where it has a judge beside it."""
+    return labeller if isinstance(labeller, SecondedLabeller) and labeller.seconded else None
+
 
 def answers_of(labeller: Labeller, comparisons: Sequence[Comparison]) -> list[Label]:
     """What a labeller says, which may be anyone's code: checked, and where it fails told with the place."""
