@@ -4,8 +4,8 @@ one.
 
 Answers are tossed, no model is run. A run has 12 rounds with 72 pairs against the last good policy, as where it is
 suspicious; the judge agrees with people in 90% of pairs. From round 5 on it agrees in 75, 60 or 40%; or people prefer
-the policy in 35% of pairs, before in 60%. The first alarm decides: that of the audit names the policy, that of the anchors the
-judge.
+the policy in 35% of pairs, before in 60%. The first alarm decides: that of the audit names the policy, that of the
+anchors the judge.
 
 python -m benchmarks judge_drift  writes benchmarks/results/judge_drift.json
 """
