@@ -1,12 +1,17 @@
-"""Small tokenizers of the kinds that models come with, and of kinds whose text is not the joining of its tokens."""
+"""Small tokenizers of the kinds that models come with, and of kinds whose text is not the joining of its tokens.
+
+And answers in them: one drawn evenly, and all that there are.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from holdfast.grammar.walk import Grammar
 from holdfast.models.codec import Codec
 
 TEXTS = [
@@ -17,6 +22,7 @@ TEXTS = [
 ] * 3
 PRINTABLE = [chr(code) for code in range(33, 127)]
 SPECIALS = ["<unk>", "<s>", "</s>", "<pad>"]
+END = SPECIALS.index("</s>")
 
 
 def byte_level() -> Codec:
@@ -80,3 +86,35 @@ def codec_of(tokenizer: Any) -> Codec:
             clean_up_tokenization_spaces=False,
         )
     )
+
+
+KINDS = [byte_level, sentencepiece, characters]
+
+
+def answer(grammar: Grammar, room: int, rng: np.random.Generator) -> list[int]:
+    """An answer whose tokens are drawn evenly."""
+    walk, tokens = grammar.begin(), list[int]()
+    while len(tokens) < room:
+        token = int(rng.choice(walk.allowed().nonzero()[:, 0].numpy()))
+        walk.take(token)
+        tokens.append(token)
+        if token == END:
+            break
+    return tokens
+
+
+def everything_said(grammar: Grammar, codec: Codec) -> set[str]:
+    """The texts of all answers there are."""
+    found: set[str] = set()
+    waiting: list[list[int]] = [[]]
+    while waiting:
+        tokens = waiting.pop()
+        walk = grammar.begin()
+        for token in tokens:
+            walk.take(token)
+        for token in walk.allowed().nonzero()[:, 0].tolist():
+            if token == codec.eos_id:
+                found.add(codec.decode(tokens))
+            else:
+                waiting.append([*tokens, token])
+    return found

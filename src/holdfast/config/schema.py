@@ -118,6 +118,11 @@ class RolloutConfig(Section):
     top_p: float = setting(1.0, "keep the smallest set of tokens with this much probability", gt=0, le=1)
     top_k: int = setting(0, "keep the k likeliest tokens; 0 keeps all", ge=0)
     max_batch: int = setting(256, "rows decoded at once", ge=1)
+    grammar: str = setting(
+        "",
+        "what answers may be: FILE.json (a JSON schema), FILE.lark, regex:PATTERN, choices:A|B|C, "
+        "path/to/file.py:Class, column:NAME (each prompt's row says), or none; empty: as the world says",
+    )
 
 
 @section

@@ -320,6 +320,12 @@ _KINDS = (
         lambda fields: sentence(say.reward_changed(fields)), "alarm",
         lambda at, fields: f"{at}{say.reward_changed(fields)}",
     ),
+    EventKind(
+        "grammar_changed", "files of rollout.grammar are not those that the checkpoint was saved with",
+        {"files": list},
+        lambda fields: sentence(say.grammar_changed(fields)), "alarm",
+        lambda at, fields: f"{at}{say.grammar_changed(fields)}",
+    ),
     EventKind("resumed", "the run goes on from a checkpoint", {"checkpoint": str}),
     EventKind(
         "setting_changed", "the run goes on with another value of a setting than its checkpoint was saved with",

@@ -346,6 +346,13 @@ def unscored(fields: Fields) -> str:
 
 def reward_changed(fields: Fields) -> str:
     """Such as: my_reward.py is not what the reward was before; scores before and after are not one curve."""
-    files = ", ".join(map(one_line, fields["files"]))
-    are = "is" if len(fields["files"]) == 1 else "are"
-    return f"{files} {are} not what the reward was made of before; scores before and after are not one curve"
+    return f"{_files_are(fields)} not what the reward was made of before; scores before and after are not one curve"
+
+
+def grammar_changed(fields: Fields) -> str:
+    """Such as: layout.json is not what answers were spelt by before; answers before and after are not of one kind."""
+    return f"{_files_are(fields)} not what answers were spelt by before; answers before and after are not of one kind"
+
+
+def _files_are(fields: Fields) -> str:
+    return f"{', '.join(map(one_line, fields['files']))} {'is' if len(fields['files']) == 1 else 'are'}"

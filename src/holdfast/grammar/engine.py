@@ -53,7 +53,7 @@ class Engine:
             raise HoldfastError(f"{form.name} cannot be used: {_reason(matcher.get_error())}")
         # Only a Lark grammar can name special tokens, which decoding leaves out.
         within = self._ordinary if form.kind == "lark" else None
-        return Matched(matcher, -(-len(self.vocabulary) // 8), self.vocabulary.end, within)
+        return Matched(matcher, packed([self.vocabulary.end], len(self.vocabulary)), within)
 
 
 def _plain(form: Form) -> str:
@@ -112,15 +112,24 @@ class Matched:
     """How far an answer has come, as the engine knows it."""
 
     matcher: Any
-    width: int  # bytes of a set
-    end: int
+    only_end: bytes  # the set of the end token alone
     within: bytes | None = None
 
     def copy(self) -> Matched:
-        return Matched(self.matcher.deep_copy(), self.width, self.end, self.within)
+        return Matched(self.matcher.deep_copy(), self.only_end, self.within)
+
+    @property
+    def width(self) -> int:
+        """The bytes of a set."""
+        return len(self.only_end)
 
     def bits(self) -> bytes:
-        bits: bytes = self.matcher.compute_bitmask()[: self.width]
+        return self._checked(self.matcher.compute_bitmask()[: self.width])
+
+    def _checked(self, bits: bytes) -> bytes:
+        """A set without the end that the engine puts where no token leads on, and without special tokens."""
+        if bits == self.only_end and not self.matcher.is_accepting():
+            return bytes(self.width)
         return bits if self.within is None else _both(bits, self.within)
 
     @classmethod
@@ -132,8 +141,7 @@ class Matched:
         rows = np.zeros((len(spellers), words), dtype=np.int32)
         asked = [(speller.matcher, place) for place, speller in enumerate(spellers)]
         _executor(threads).unsafe_compute_mask_ptr(asked, rows.ctypes.data, words * 4, len(spellers))
-        found = [row.tobytes()[: speller.width] for row, speller in zip(rows, spellers, strict=True)]
-        return [b if s.within is None else _both(b, s.within) for b, s in zip(found, spellers, strict=True)]
+        return [s._checked(row.tobytes()[: s.width]) for row, s in zip(rows, spellers, strict=True)]
 
     def stretch(self) -> list[int]:
         return list(self.matcher.compute_ff_tokens())

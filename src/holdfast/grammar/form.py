@@ -33,11 +33,11 @@ class Form:
 def form_of(written: object, where: str = SETTING) -> Form | None:
     """What is written there, read; None for no grammar. A JSON object is a schema, a list of texts are choices."""
     if isinstance(written, Mapping) or (isinstance(written, str) and written.lstrip().startswith("{")):
-        return _schema(written, where, f"The JSON schema of {where}")
+        return _schema(written, f"The JSON schema of {where}")
     if isinstance(written, (list, tuple)):
         return _choices(list(written), where)
-    if not isinstance(written, str) or not written.strip():
-        raise HoldfastError(f"{where} is {_shown(written)}; write {FORMS}.")
+    if not isinstance(written, str):
+        raise HoldfastError(f"{_upper(where)} is {_shown(written)}; write {FORMS}.")
     if written == NONE:
         return None
     if written.startswith("regex:"):
@@ -45,16 +45,23 @@ def form_of(written: object, where: str = SETTING) -> Form | None:
     if written.startswith("choices:"):
         return _choices(written.removeprefix("choices:").split("|"), where)
     if written.endswith(".json"):
-        return _schema(_read(written, where), where, f"The JSON schema {written}", Path(written))
+        return _schema(_read(written, where), f"The JSON schema {written}", Path(written))
     if written.endswith(".lark"):
         return Form("lark", _read(written, where), f"The grammar {written}", Path(written))
     if ".py:" in written:
         path, _ = own_file(written, where)
         return Form("mask", written, written, path)
-    raise HoldfastError(f"{where} is {_shown(written)}; write {FORMS}.")
+    raise HoldfastError(f"{_upper(where)} is {_shown(written)}; write {FORMS}.")
 
 
-def _schema(written: object, where: str, name: str, file: Path | None = None) -> Form:
+def file_of(written: str) -> Path | None:
+    """The file that a grammar is in, where it is in one."""
+    if written.endswith((".json", ".lark")):
+        return Path(written)
+    return Path(written.rpartition(":")[0]) if ".py:" in written else None
+
+
+def _schema(written: object, name: str, file: Path | None = None) -> Form:
     try:
         schema = json_of(written) if isinstance(written, str) else dict(written)  # type: ignore[call-overload]
     except ValueError as error:
@@ -66,7 +73,9 @@ def _schema(written: object, where: str, name: str, file: Path | None = None) ->
 
 def _choices(choices: list[Any], where: str) -> Form:
     if not choices or not all(isinstance(choice, str) and choice.strip() for choice in choices):
-        raise HoldfastError(f"{where} has to name at least one choice, and each has to be a text: choices:yes|no.")
+        raise HoldfastError(
+            f"{_upper(where)} has to name at least one choice, and each has to be a text: choices:yes|no."
+        )
     return Form("choices", json.dumps(list(dict.fromkeys(choices)), ensure_ascii=False), f"The choices of {where}")
 
 
@@ -74,7 +83,14 @@ def _read(path: str, where: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"{where} names the file {path}, which cannot be read; give one that is there.") from error
+        raise HoldfastError(
+            f"{_upper(where)} names the file {path}, which cannot be read; give one that is there."
+        ) from error
+
+
+def _upper(where: str) -> str:
+    """At the beginning of a sentence, where it is not the setting's name."""
+    return where if where == SETTING else where[0].upper() + where[1:]
 
 
 def _shown(value: object) -> str:

@@ -10,9 +10,8 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.grammar.ending import EndInTime
-from holdfast.grammar.engine import Engine
+from holdfast.grammar.engine import Engine, Matched
 from holdfast.grammar.form import COLUMN, NONE, SETTING, Form, form_of
-from holdfast.grammar.free import Free
 from holdfast.grammar.mask import MaskRules, trie_of
 from holdfast.grammar.spelling import Speller, SpeltGrammar
 from holdfast.grammar.vocabulary import Vocabulary
@@ -31,6 +30,11 @@ class Grammars:
         self._prompts: dict[tuple[int, ...], Prompt] = {}
         self._read: dict[str, Form | None] = {}
         self._grammars: dict[object, Grammar] = {}
+        self._starts: dict[Form, Matched] = {}
+        self._masks: dict[Form, MaskRules] = {}
+        self.files: dict[str, str] = {}  # that grammars are in, with digests of their contents as they were read
+        self.needs = 0  # tokens of the shortest answer found, under the grammar that asks for most
+        self.changed: list[str] = []  # files that a checkpoint was saved with otherwise
         self._form = None if written.startswith(COLUMN) else form_of(written)
 
     @classmethod
@@ -54,20 +58,21 @@ class Grammars:
         for prompt in prompts:
             grammars._know(prompt, (columns or {}).get(prompt, {}))
         grammars._check()
+        grammars.files = grammars._digests()
         return grammars
 
-    def of_prompt(self, ids: Sequence[int]) -> Grammar:
-        """The grammar of a prompt, by the tokens that stand before its answer."""
+    def of_prompt(self, ids: Sequence[int]) -> Grammar | None:
+        """The grammar of a prompt, by the tokens that stand before its answer; None where its row says none."""
         key = tuple(ids)
         form = self.form_of_prompt(key)
         if form is None:
-            return self._kept(None, lambda: Free(len(self.vocabulary), self.vocabulary.end, self._room))
+            return None
         if form.kind == "mask":
             # What may be said can depend on the prompt.
             prompt = self._prompts[key] if key in self._prompts else self._codec.prompt_of(key)
             start = self._rules(form).start(prompt)
             return self._kept((form, start.at), lambda: self._spelt(start))
-        return self._kept(form, lambda: self._spelt(self._engine.start(form)))
+        return self._kept(form, lambda: self._spelt(self._start(form, "")))
 
     def form_of_prompt(self, ids: Sequence[int]) -> Form | None:
         """How a prompt's grammar is written; None where it has none."""
@@ -80,16 +85,24 @@ class Grammars:
             )
         return self._forms[key]
 
+    def allows(self, prompt: Prompt, answer: str) -> bool:
+        """Whether a text is an answer to a prompt, however it is cut into tokens and however long it is."""
+        key = tuple(self._codec.encode_prompt(prompt))
+        form = self.form_of_prompt(key)
+        if form is None:
+            return True
+        return self._start(form, prompt).fits([*self.vocabulary.encode(answer), self.vocabulary.end])
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The tokenizer's tokens in bytes."""
         return Vocabulary.of(self._codec)
 
-    @property
-    def files(self) -> dict[str, str]:
-        """The files that grammars are in, with digests of their contents."""
-        forms = [self._form, *self._forms.values()]
-        return {str(f.file): sha256(f.file.read_bytes()).hexdigest() for f in forms if f is not None and f.file}
+    def state(self) -> dict[str, Any]:
+        return {"files": dict(self.files)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.changed = sorted(name for name, digest in self.files.items() if state["files"].get(name) != digest)
 
     def _know(self, prompt: Prompt, row: Mapping[str, Any]) -> None:
         """Note a prompt's grammar; prompts that are the same to the policy are one, the first."""
@@ -99,10 +112,10 @@ class Grammars:
         self._prompts[key] = prompt
         if self.written.startswith(COLUMN):
             column = self.written.removeprefix(COLUMN)
-            where = f"The column {column} of the prompt {plain_text(prompt)[:40]!r}"
+            where = f"the column {column} of the prompt {plain_text(prompt)[:40]!r}"
             if row.get(column) in (None, ""):
                 raise HoldfastError(
-                    f"{where} is empty, and {SETTING} = {self.written} reads it: write a grammar there, or none."
+                    f"T{where[1:]} is empty, and {SETTING} = {self.written} reads it: write a grammar there, or none."
                 )
             written = row[column]
             once = written if isinstance(written, str) else json.dumps(written, sort_keys=True, default=str)
@@ -114,7 +127,7 @@ class Grammars:
         """Compile every grammar and see that an answer can be met within the room."""
         if not self.written.startswith(COLUMN) and not self._prompts:
             if self._form is not None and self._form.kind != "mask":
-                self._met(self._form, self._engine.start(self._form))
+                self._met(self._form, self._start(self._form, ""))
             return
         seen: set[Form] = set()
         for key, prompt in self._prompts.items():
@@ -122,10 +135,17 @@ class Grammars:
             if form is None or form in seen:
                 continue
             seen.add(form)
-            self._met(form, self._rules(form).start(prompt) if form.kind == "mask" else self._engine.start(form))
+            self._met(form, self._start(form, prompt))
+
+    def _digests(self) -> dict[str, str]:
+        files = {form.file for form in (self._form, *self._forms.values()) if form is not None and form.file}
+        # A world's own file is wherever the world is.
+        names = {file: file.name if file.is_absolute() else str(file) for file in sorted(files)}
+        return {name: sha256(file.read_bytes()).hexdigest() for file, name in names.items()}
 
     def _met(self, form: Form, start: Speller) -> None:
         need = self.needed(start)
+        self.needs = max(self.needs, need or 0)
         if need is None:
             raise HoldfastError(
                 f"{form.name} cannot be met: no answer of up to {most(self._room)} tokens was found that this policy's "
@@ -153,14 +173,18 @@ class Grammars:
             self._grammars[key] = make()
         return self._grammars[key]
 
+    def _start(self, form: Form, prompt: Prompt) -> Speller:
+        """An empty answer to a prompt."""
+        if form.kind == "mask":
+            return self._rules(form).start(prompt)
+        if form not in self._starts:
+            self._starts[form] = self._engine.start(form)
+        return self._starts[form].copy()
+
     def _rules(self, form: Form) -> MaskRules:
         if form not in self._masks:
             self._masks[form] = MaskRules.load(form.text, SETTING, self.vocabulary, self._trie)
         return self._masks[form]
-
-    @cached_property
-    def _masks(self) -> dict[Form, MaskRules]:
-        return {}
 
     @cached_property
     def _trie(self) -> Any:

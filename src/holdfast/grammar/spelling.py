@@ -151,8 +151,8 @@ class Spelling:
         count = int.from_bytes(bits, "little").bit_count()
         if count == 0:
             raise HoldfastError(
-                "The tokenizer cannot spell what rollout.grammar asks for next in an answer: it lacks a character that "
-                "the grammar needs; leave that out of the grammar, or take a policy whose tokenizer has it."
+                "An answer under rollout.grammar cannot go on: the policy's tokenizer lacks a character that the "
+                "grammar needs, or the grammar is too much for the engine; leave that out of the grammar."
             )
         self._bits = bits
         if count == 1:

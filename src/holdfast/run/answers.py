@@ -49,4 +49,6 @@ class Answers:
 
 def sampling_of(config: Config) -> Sampling:
     """How a run's settings have answers drawn."""
-    return Sampling(**asdict(config.rollout))
+    how = asdict(config.rollout)
+    del how["grammar"]  # which depends on the prompt
+    return Sampling(**how)

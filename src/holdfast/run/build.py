@@ -117,6 +117,8 @@ def assemble(
                 journal.event("reward_changed", files=parts.reward.changed)
                 parts.collector.changes += 1  # a round that is done again asks about other answers
                 loop.replan()
+            if ingredients.grammars is not None and ingredients.grammars.changed:
+                journal.event("grammar_changed", files=ingredients.grammars.changed)
             ended, unused = journal.position.of_plan > config.run.rounds, OTHER_STAGES
             if config.run.optimiser == "ppo":
                 unused |= {"dpo"}
@@ -225,6 +227,8 @@ def build_loop(
     going_on: dict[str, Part] = {"position": journal.position, "collector": parts.collector, "orders": orders}
     if isinstance(parts.reward, GivenReward):
         going_on["reward"] = parts.reward
+    if ingredients.grammars is not None:
+        going_on["grammars"] = ingredients.grammars
     state = RunState(taken_back, going_on, ledger, checkpoints, None if refresher is None else refresher.versions)
     review: Review[Policy] | None = None
     if models.anchor is not None:

@@ -14,6 +14,7 @@ from holdfast.data.fit import Room
 from holdfast.data.formats import read_preferences
 from holdfast.data.left_out import RowsLeftOut
 from holdfast.errors import HoldfastError
+from holdfast.grammar.grammars import Grammars
 from holdfast.models.codec import Codec
 from holdfast.models.lora import adapted, lora_of
 from holdfast.models.policy import Policy
@@ -55,6 +56,7 @@ class Ingredients:
     chosen: ChosenRates = field(default_factory=ChosenRates)  # the config has them
     source: AdjustableSource | None = None  # what scores, where that is no ensemble; process 0 has it
     classifier: Classifier | None = None  # the published model that is the ensemble's one member
+    grammars: Grammars | None = None  # what answers may be
 
     @property
     def given(self) -> bool:
@@ -96,6 +98,7 @@ def gather(
     if config.preferences.url:
         check_url(config.preferences.url)
     check_fit(config, task, imported, Room(codec, Policy(lm, fast=False).context, config.rollout.max_new_tokens))
+    grammars = grammars_of(config, task, codec)
     planted = config.flaw.name and config.flaw.where == "reward"
     flaw = load_flaw(config.flaw.name, config.run.seed, task.demonstrations) if planted else None
     lm = lm.to(config.run.device)
@@ -106,7 +109,17 @@ def gather(
     work = config.run.device, config.policy.micro_batch_tokens
     given = open_source(config.reward, config.judge, *work) if config.reward.given and PROCESSES.main else None
     member = Classifier.open(config.reward.source) if config.reward.refresh else None
-    return Ingredients(config, task, lm, codec, imported, threads, flaw, directory is None, chosen, given, member)
+    return Ingredients(
+        config, task, lm, codec, imported, threads, flaw, directory is None, chosen, given, member, grammars
+    )
+
+
+def grammars_of(config: Config, task: Task, codec: Codec) -> Grammars | None:
+    """What answers may be, by the settings or else by the world; None for anything."""
+    written, room = config.rollout.grammar or task.grammar, config.rollout.max_new_tokens
+    prompts = (*task.prompts, *task.heldout_prompts)
+    # A server knows nothing of the room that an ending takes.
+    return Grammars.of(written, codec, room, prompts, task.columns, in_time=not config.vllm.url)
 
 
 def check_server(ingredients: Ingredients) -> None:

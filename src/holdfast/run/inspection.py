@@ -21,6 +21,7 @@ from holdfast.checkpoint.lock import LOCK_FILE, is_locked
 from holdfast.checkpoint.store import PINS_FILE, CheckpointStore
 from holdfast.checkpoint.transaction import DOCUMENT
 from holdfast.errors import HoldfastError, first_line
+from holdfast.grammar.form import file_of
 from holdfast.preferences.inspection import inspect_database, inspect_lock
 from holdfast.report.tail import Tail
 from holdfast.reward.ensemble import VersionStore, version_name
@@ -210,6 +211,15 @@ def reward(run: RunDirectory) -> Iterator[Finding]:
             yield Finding("broken", f"reward {place.name}", f"missing: {place}; bring it back")
 
 
+def grammar(run: RunDirectory) -> Iterator[Finding]:
+    """The file of a grammar, without which no answer can be sampled."""
+    place = file_of(run.config().rollout.grammar)
+    if place is not None and place.is_file():
+        yield Finding("ok", f"grammar {place.name}", "there")
+    elif place is not None:
+        yield Finding("broken", f"grammar {place.name}", f"missing: {place}; bring it back")
+
+
 def kept(run: RunDirectory) -> Iterator[Finding]:
     yield from _stored(CheckpointStore(run.path / "kept"), "kept")
 
@@ -306,7 +316,7 @@ def others(run: RunDirectory) -> Iterator[Finding]:
 
 MANIFEST = "manifest.json"
 # What is looked at by the settings that the run has, which are in its manifest.
-BY_MANIFEST = ("config.toml", "labels", "reward", SET_FILE)
+BY_MANIFEST = ("config.toml", "labels", "reward", "grammar", SET_FILE)
 
 CHECKS: dict[str, Check] = {
     MANIFEST: manifest,
@@ -316,6 +326,7 @@ CHECKS: dict[str, Check] = {
     "checkpoints": checkpoints,
     "rewards": rewards,
     "reward": reward,
+    "grammar": grammar,
     "kept": kept,
     "logs": logs,
     "labels": database,

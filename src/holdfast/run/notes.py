@@ -10,6 +10,9 @@ from holdfast.run.demand import NOTHING, RoundsDone, label_demand
 from holdfast.run.inputs import Ingredients
 from holdfast.text import counted
 
+# The share of an answer's room that the shortest one may need before it is said.
+TIGHT = 0.5
+
 
 def dpo_notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOTHING) -> list[str]:
     """What a person should know before DPO begins."""
@@ -26,6 +29,7 @@ def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOT
     trained = [] if config.reward.given else ["refresh.lr"]
     trained = ["reward.lr", *trained] if config.reward.trains_from_policy else trained
     notes += ingredients.chosen.words([*(["sft.lr"] if imitates else []), *trained, "ppo.lr"])
+    notes += _grammar_notes(ingredients)
     guard, audit, rounds = config.guard, config.audit, config.run.rounds
     if ingredients.task.labeller is None:
         if not config.reward.given:
@@ -51,6 +55,27 @@ def notes(ingredients: Ingredients, ensemble_given: bool, done: RoundsDone = NOT
         notes += _short_budget(config, ensemble_given)
     if demand is not None:
         notes.append(demand.words())
+    return notes
+
+
+def _grammar_notes(ingredients: Ingredients) -> list[str]:
+    """Where a grammar leaves answers little room, and which demonstrations it does not allow."""
+    grammars, room = ingredients.grammars, ingredients.config.rollout.max_new_tokens
+    if grammars is None:
+        return []
+    notes = []
+    if grammars.needs > TIGHT * room:
+        notes.append(
+            f"The shortest answer that rollout.grammar allows takes {grammars.needs} of the {room} tokens that "
+            "rollout.max_new_tokens gives: many answers will be steered to their end; raise it if they should not be."
+        )
+    shown = ingredients.task.demonstrations
+    strange = sum(not grammars.allows(d.prompt, d.response) for d in shown) if ingredients.config.sft.epochs else 0
+    if strange:
+        notes.append(
+            f"{strange:,} of {counted(len(shown), 'demonstration')} {'is' if strange == 1 else 'are'} not what "
+            "rollout.grammar allows; sampled answers always are."
+        )
     return notes
 
 

@@ -41,7 +41,9 @@ class World(Protocol):
     small Llama with a word-level tokenizer over the world's texts is built; and `columns()`, what a reward may read of
     a prompt beside its text (a test's expected value, say), by prompt: `{prompt: {"target": 42}}`.
 
-    An attribute `pieces`, a regular expression, makes that model's tokens its matches, which joined are the text.
+    One more method, `grammar() -> str`, says what answers may be where `rollout.grammar` does not, in the same words or
+    as the text of a JSON schema. An attribute `pieces`, a regular expression, makes that model's tokens its matches,
+    which joined are the text.
 
     A world whose answers people should see drawn says so with `drawing`, a name that `world.drawing` takes.
 
@@ -80,6 +82,7 @@ class Task:
     policy_directory: Path | None
     notes: tuple[str, ...] = ()  # what a person should know about the data before the work begins
     columns: Mapping[Prompt, Mapping[str, Any]] = field(default_factory=dict)  # what else a prompt's row has
+    grammar: str = ""  # what answers may be, where the settings do not say
     pieces: str = ""  # what the built-in model's tokens are; empty for words
     left_out: tuple[str, ...] = ()  # rows of the data that could not be used, as JSON with place and reason
     drawing: str = ""  # how answers are drawn; empty where they are not
@@ -89,6 +92,7 @@ def task_of(world: World, settings: LabellerSettings) -> Task:
     """Take from a world what training may see, and nothing else."""
     directory: Callable[[], Path] | None = getattr(world, "policy_directory", None)
     columns: Callable[[], Mapping[Prompt, Mapping[str, Any]]] | None = getattr(world, "columns", None)
+    grammar: Callable[[], str] | None = getattr(world, "grammar", None)
     return Task(
         name=world.name,
         prompts=list(world.prompts()),
@@ -98,6 +102,7 @@ def task_of(world: World, settings: LabellerSettings) -> Task:
         policy_directory=None if directory is None else Path(directory()),
         notes=tuple(getattr(world, "notes", ())),
         columns={} if columns is None else dict(columns()),
+        grammar="" if grammar is None else str(grammar()),
         pieces=str(getattr(world, "pieces", "")),
         left_out=tuple(getattr(world, "left_out", ())),
         drawing=own_drawing(world),
