@@ -54,6 +54,8 @@ SETTINGS = {
     "rollout.top_p": "1.0",
     "rollout.top_k": "0",
     "rollout.max_batch": "256",
+    "rollout.grammar": "",
+    "rollout.renormalise": "true",
     "reward.members": "2",
     "reward.aggregation": "uncertainty",
     "reward.initial_comparisons": "24",

@@ -22,19 +22,23 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from holdfast.models.batches import take_rows
+from holdfast.grammar.walk import Grammar
 from holdfast.models.policy import Policy
 from holdfast.rollout.choice import Sampling
+from holdfast.rollout.likelihood import own_pass
 from holdfast.rollout.sampler import sample
+from holdfast.rollout.support import support_of_answers
 
 NAME = "tiny"
 PORT = 0  # any that is free
 
 
-def draw_one(policy: Policy, prompt: list[int], sampling: Sampling, eos_id: int, seed: int) -> tuple[list[int], bool]:
+def draw_one(
+    policy: Policy, prompt: list[int], sampling: Sampling, eos_id: int, seed: int, grammar: Grammar | None = None
+) -> tuple[list[int], bool]:
     """An answer by a seed of its own, which is how a server draws."""
     rng = torch.Generator().manual_seed(seed)
-    rollout = sample(policy, [prompt], sampling, eos_id, eos_id, rng)
+    rollout = sample(policy, [prompt], sampling, eos_id, eos_id, rng, [grammar])
     return rollout.responses[0], rollout.finished[0]
 
 
@@ -59,6 +63,8 @@ class StandIn:
     cut_prompts: bool = False
     stop_early: bool = False
     other_token: int | None = None
+    grammar: Grammar | None = None  # what it takes any structured output for
+    structured: Any = None  # what it was asked for last
     usurped: bool = False  # another run loads weights in the middle of a batch
     loaded: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -115,9 +121,14 @@ class StandIn:
         sampling = Sampling(body["max_tokens"], body["temperature"], body["top_p"], body["top_k"])
         prompt, (eos,) = body["prompt"], body["stop_token_ids"]
         with self.lock, torch.no_grad():
-            tokens, finished = draw_one(self.policy, prompt, sampling, eos, body["seed"])
-            batch = take_rows([prompt], [tokens], [0], eos, "cpu")
-            logprobs = self.policy(batch).logprobs_N.tolist()
+            self.structured = body.get("structured_outputs")
+            grammar = self.grammar if self.structured else None
+            tokens, finished = draw_one(self.policy, prompt, sampling, eos, body["seed"], grammar)
+            # Raw log-probs are of what is left when a grammar has been applied.
+            logprobs_BT, _ = own_pass(
+                self.policy, [prompt], [tokens], eos, 4096, 1.0, support_of_answers([grammar], [tokens])
+            )
+            logprobs = logprobs_BT[0].tolist()
         if self.stop_early:
             tokens, logprobs, finished = tokens[:1], logprobs[:1], False
         if self.other_token is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,14 @@ import torch
 
 from holdfast.config.schema import VLLMConfig
 from holdfast.errors import HoldfastError
+from holdfast.grammar.form import Form, form_of
 from holdfast.models.policy import Policy
 from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import sample
 from holdfast.rollout.served import ServedSampler, weights_version
 from holdfast.rollout.vllm_api import VLLMServer
+from holdfast.train.ppo import response_values, rollout_batches
+from masked_language import Rules, may_follow
 from tiny_models import EOS, PAD, VOCABULARY, gpt2, llama
 from vllm_stand_in import NAME, StandIn, draw_one, serving
 
@@ -81,6 +85,7 @@ def test_log_probs_and_values_are_our_own(url: str, tmp_path: Path) -> None:
         out = policy.lm(input_ids=ids, output_hidden_states=True)
         places = torch.arange(len(prompt) - 1, len(prompt) + len(response) - 1)
         logits = out.logits[0, places] / 0.7
+        logits[logits < logits.topk(5).values[:, -1:]] = -torch.inf
         wanted = logits.log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]
         assert torch.allclose(rollout.logprobs_BT[row, : len(response)], wanted, atol=1e-5)
         values = policy.value_head(out.hidden_states[-1][0, places])
@@ -230,3 +235,64 @@ def test_versions_follow_from_the_weights_alone() -> None:
     assert weights_version(one) == weights_version(same) != weights_version(other)
     names = {weights_version(p) for p in itertools.chain([one, same], [other])}
     assert len(names) == 2
+
+
+class Asked:
+    """One grammar for every prompt, as the small language's rules, and as it is written in a setting."""
+
+    def __init__(self, written: str) -> None:
+        self.form = form_of(written)
+
+    def of_prompt(self, ids: Sequence[int]) -> Rules:
+        return Rules()
+
+    def form_of_prompt(self, ids: Sequence[int]) -> Form | None:
+        return self.form
+
+
+def under(url: str, weights: Path, written: str, sampling: Sampling = SAMPLING) -> ServedSampler:
+    config = VLLMConfig(url=url, timeout_seconds=20.0)
+    grammars: Any = Asked(written)
+    return ServedSampler(config, sampling, EOS, PAD, 64, weights, save, grammars=grammars)
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("regex:a|b", {"regex": "a|b"}),
+        ("choices:yes|no", {"choice": ["yes", "no"]}),
+        ('{"type": "array"}', {"json": {"type": "array"}}),
+    ],
+)
+def test_a_server_is_asked_for_what_the_grammar_says(
+    url: str, stand_in: StandIn, tmp_path: Path, written: str, asked: dict[str, Any]
+) -> None:
+    stand_in.grammar = Rules()
+    policy = make()
+    sampling = replace(SAMPLING, temperature=0.7, top_k=4)
+    rollout = under(url, tmp_path, written, sampling).sample(policy, PROMPTS, rng())
+    assert stand_in.structured == asked
+    assert rollout.server_gap is not None
+    assert rollout.server_gap < 1e-5
+    here = sample(policy, PROMPTS, sampling, EOS, PAD, rng(), [Rules()] * 4)
+    assert here.support is not None
+    assert rollout.support is not None
+    for row, response in enumerate(rollout.responses):
+        assert all(token in may_follow(response[:t]) for t, token in enumerate(response))
+        free = [t for t in range(len(response)) if len(may_follow(response[:t])) > 1]
+        assert rollout.mask_BT[row].nonzero()[:, 0].tolist() == free
+    batches = rollout_batches(policy, rollout, None, PAD, 64)
+    update_BT = response_values(policy, rollout, batches, 0.7)
+    assert torch.allclose(update_BT, rollout.logprobs_BT, atol=1e-6)
+
+
+def test_an_answer_outside_the_grammar_is_refused(url: str, stand_in: StandIn, tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match=r"an answer that rollout.grammar does not allow.*disable_any_whitespace"):
+        under(url, tmp_path, "regex:a").sample(make(), PROMPTS, rng())
+
+
+def test_a_mask_of_ones_own_is_refused(url: str, tmp_path: Path) -> None:
+    mask = tmp_path / "mask.py"
+    mask.write_text("class Mask: ...")
+    with pytest.raises(HoldfastError, match="that a vLLM server cannot run"):
+        under(url, tmp_path, f"{mask}:Mask").sample(make(), PROMPTS, rng())

@@ -102,7 +102,7 @@ def prepare(args: argparse.Namespace) -> tuple[BestOfN, Config, Sequence[Prompt]
     policy = Policy(lm, fast=config.policy.fast, checkpointing=config.policy.gradient_checkpointing)
     chooser = BestOfN(
         policy, scoring, ingredients.codec, sampling_of(config),
-        config.reward.aggregation,
+        config.reward.aggregation, ingredients.grammars,
     )  # fmt: skip
     shown = list(own if own is not None else ingredients.task.heldout_prompts)[: args.limit]
     return chooser, config, shown, list(own if own is not None else ingredients.task.prompts), task.drawing

@@ -123,6 +123,11 @@ class RolloutConfig(Section):
         "what answers may be: FILE.json (a JSON schema), FILE.lark, regex:PATTERN, choices:A|B|C, "
         "path/to/file.py:Class, column:NAME (each prompt's row says), or none; empty: as the world says",
     )
+    renormalise: bool = setting(
+        True,
+        "under a grammar take log-probs over the tokens that it allows; false takes them over the whole vocabulary, "
+        "which biases ratios and KL (for the lab)",
+    )
 
 
 @section

@@ -199,6 +199,11 @@ class Grammars:
         return EndInTime.of(self.vocabulary)
 
 
+def each_grammar(grammars: Grammars | None, prompts: Iterable[Sequence[int]]) -> list[Grammar | None] | None:
+    """The grammar of each of these prompts; None where there are none."""
+    return None if grammars is None else [grammars.of_prompt(prompt) for prompt in prompts]
+
+
 def most(room: int) -> int:
     """How far beyond the room an answer is looked for, to say how much it needs."""
     return max(1024, 4 * room)

@@ -28,8 +28,10 @@ from holdfast.reward.aggregate import Aggregation, aggregate
 from holdfast.reward.standalone import load_ensemble
 from holdfast.run.answers import sampling_of
 from holdfast.run.directory import RunDirectory
+from holdfast.run.inputs import grammars_of
 from holdfast.run.observer import Answer
 from holdfast.train.best_of_n import BestOfN
+from holdfast.worlds.registry import load_task, load_world
 
 COLOURS = (1, 0, 2, 3)
 WEIGHT = 0.5  # lambda of the uncertainty-weighted score for best-of-n (Coste et al. 2023)
@@ -64,7 +66,9 @@ def draw_pool(run: RunDirectory, gold: Gold, prompts: Sequence[Prompt], answers:
     config = run.config()
     lm, codec = load_causal_lm(run.reference, config.policy.dtype)
     ensemble = load_ensemble(run.rewards, lm, codec, config, version)
-    chooser = BestOfN(Policy(lm, fast=config.policy.fast), ensemble, codec, sampling_of(config))
+    grammars = grammars_of(config, load_task(config, load_world(config)), codec)
+    policy = Policy(lm, fast=config.policy.fast)
+    chooser = BestOfN(policy, ensemble, codec, sampling_of(config), grammars=grammars)
     members, golds = [], []
     for c in chooser.candidates(prompts, answers, generator(config.run.seed, "pool")):
         members.append(c.members_KN)

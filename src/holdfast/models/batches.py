@@ -37,6 +37,11 @@ class SetsOfRows(Protocol):
 
     def of(self, rows: Sequence[int]) -> FreeTokens: ...
 
+    @property
+    def places(self) -> Sequence[list[int]]:
+        """Where each row's free tokens stand."""
+        ...
+
 
 @dataclass(frozen=True)
 class MicroBatch:
@@ -174,8 +179,11 @@ def micro_batches(
 
     `pieces` 0 is for the plain path: rows x longest count, and a bucket ends where padding would cost too much. From 1
     on it is for packed rows: true tokens count, and there are at least that many batches of about the same work.
-    `support` has the sets of tokens that the responses were drawn from, by the same rows.
+    `support` has the sets of tokens that the responses were drawn from, by the same rows; a row of which nothing was
+    free has nothing to be read out, and is in no batch.
     """
+    if support is not None:
+        rows = [row for row in rows if support.places[row]]
     lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
     if pieces > 0:
         groups = group_by_work(rows, lengths, max_tokens, pieces * PROCESSES.world)

@@ -21,6 +21,9 @@ from holdfast.models.fast.blocks import TokenLogProbs
 from holdfast.models.fast.products import MOST_WEIGHTS, Products, ProductsOf
 from holdfast.models.fast.trunk import FastTrunk
 
+# Positions whose distributions are held at once: a large vocabulary needs much room.
+POSITIONS = 256
+
 
 class ValueHead(nn.Module):
     """A linear read-out of the hidden state, zero at the start: a fresh critic expects nothing."""
@@ -149,6 +152,16 @@ class Policy(nn.Module):
             return self.lm.get_output_embeddings()(hidden_ND), hidden_ND
         out = self.lm(input_ids=input_ids_BT, use_cache=False, output_hidden_states=True)
         return out.logits[row_N, column_N], out.hidden_states[-1][row_N, column_N]
+
+    def scores(self, batch: MicroBatch) -> Iterator[tuple[int, Tensor]]:
+        """Logits of the batch's response tokens, some positions at a time, each lot with the place of its first."""
+        if self.fast is None:
+            pieces = torch.split(self.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)[0], POSITIONS)
+        else:
+            pieces = torch.split(self.fast.hidden(batch.to_predict), POSITIONS)
+        head = self.lm.get_output_embeddings()
+        for number, piece in enumerate(pieces):
+            yield number * POSITIONS, piece if self.fast is None else head(piece)
 
     def forward(self, batch: MicroBatch, temperature: float = 1.0, truncated: bool = True) -> Outputs:
         """Log-probs of the batch's response tokens at the sampling temperature, over the sets that they are from.

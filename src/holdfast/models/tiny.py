@@ -54,7 +54,8 @@ def word_tokenizer(texts: Iterable[str]) -> Any:
 def piece_tokenizer(texts: Iterable[str], pieces: str) -> Any:
     """One token for each match of a regular expression in `texts`. Tokens joined are the text: grammars can be spelt.
 
-    In a token a space is written ▁; nothing is put before or between them.
+    Every character is a token too: a grammar may force one before it is known what it stands together with. In a token
+    a space is written ▁; nothing is put before or between them.
     """
     split = pre_tokenizers.Sequence(
         [
@@ -62,7 +63,9 @@ def piece_tokenizer(texts: Iterable[str], pieces: str) -> Any:
             pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="never", split=False),
         ]
     )
-    return _over(texts, split, decoders.Metaspace(replacement="▁", prepend_scheme="never"))
+    given = list(texts)
+    chars = sorted({char for text in given for char in text})
+    return _over([*given, *chars], split, decoders.Metaspace(replacement="▁", prepend_scheme="never"))
 
 
 def _over(texts: Iterable[str], split: Any, decoder: Any) -> Any:

@@ -17,9 +17,6 @@ from holdfast.models.policy import Policy
 from holdfast.probes.probe_set import ProbeSet
 from holdfast.rollout.likelihood import answer_logprobs
 
-# Positions whose distributions are held at once: a large vocabulary needs much room.
-POSITIONS = 256
-
 
 @dataclass(frozen=True)
 class Along:
@@ -42,18 +39,15 @@ class Along:
 def along(policy: Policy, batches: list[MicroBatch]) -> Along:
     """The distribution that predicts each response token, of all batches together."""
     parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-    head = policy.lm.get_output_embeddings()
     for batch in batches:
         rows_N = torch.tensor(batch.rows)[batch.row_N.cpu()]
-        if policy.fast is None:
-            whole_NV, _ = policy.logits_and_hidden(batch.input_ids_BT, batch.row_N, batch.column_N)
-            pieces = torch.split(whole_NV, POSITIONS)
-        else:
-            pieces = torch.split(policy.fast.hidden(batch.to_predict), POSITIONS)
-        for piece, rows_W in zip(pieces, torch.split(rows_N, POSITIONS), strict=True):
-            logits_WV = (piece if policy.fast is None else head(piece)).float()
+        for start, scores_WV in policy.scores(batch):
+            places = slice(start, start + len(scores_WV))
+            logits_WV = scores_WV.float()
+            if batch.sets is not None:
+                logits_WV = batch.sets.restrict(logits_WV.clone(), True, places)
             best_W, ids_W = logits_WV.log_softmax(-1).max(-1)
-            parts.append((best_W.cpu(), ids_W.cpu(), entropy_from_logits(logits_WV).cpu(), rows_W))
+            parts.append((best_W.cpu(), ids_W.cpu(), entropy_from_logits(logits_WV).cpu(), rows_N[places]))
     return Along(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 

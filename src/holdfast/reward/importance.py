@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.algorithms.importance import importance_weights
+from holdfast.grammar.grammars import Grammars, each_grammar
 from holdfast.models.policy import Policy
 from holdfast.preferences.pair import Pair
 from holdfast.rollout.likelihood import answer_logprobs
@@ -26,12 +27,14 @@ class Importance:
     pad_id: int
     max_tokens: int
     temperature: float
+    grammars: Grammars | None = None
 
     def weighed(self, pairs: Sequence[Pair]) -> list[Pair]:
         """The pairs, each counting as much as it should for the policy; their weights keep their mean."""
         prompts = [p.prompt for p in pairs for _ in "ab"]
         answers = [side for p in pairs for side in (p.a, p.b)]
-        given = prompts, answers, self.pad_id, self.max_tokens, self.temperature
+        limits = self.pad_id, self.max_tokens, self.temperature
+        given = prompts, answers, *limits, each_grammar(self.grammars, prompts)
         ratios_2P = answer_logprobs(self.policy, *given) - answer_logprobs(self.reference, *given)
         weights_P = importance_weights(ratios_2P.view(-1, 2).sum(1), POWER, MOST)
         return [replace(p, weight=p.weight * w) for p, w in zip(pairs, weights_P.tolist(), strict=True)]

@@ -55,11 +55,7 @@ class RowsDrawn:
     @property
     def kept(self) -> KeptSets | None:
         """What they kept at all free tokens, row by row."""
-        if not self.parts:
-            return None
-        row_N, at_N = torch.cat([row_A for row_A, _, _ in self.parts]), torch.cat([at_A for _, at_A, _ in self.parts])
-        order_N = (row_N * self.uniform_BT.shape[1] + at_N).argsort()
-        return KeptSets.joined([part[2] for part in self.parts]).picked(order_N)
+        return in_order(self.parts, self.uniform_BT.shape[1]) if self.parts else None
 
     def gathered(self, mine: Sequence[int]) -> RowsDrawn:
         """The rows of all processes: each adds its own to nothing of the others'. Sums with zeros are exact."""
@@ -74,6 +70,12 @@ class RowsDrawn:
         return replace(
             self, tokens_BT=tokens_BT, free_BT=free_BT.bool(), lengths=lengths, finished=list(map(bool, finished))
         )
+
+
+def in_order(parts: Sequence[tuple[Tensor, Tensor, KeptSets]], longest: int) -> KeptSets:
+    """Sets with the row and the place of each, row by row."""
+    row_N, at_N = torch.cat([row_A for row_A, _, _ in parts]), torch.cat([at_A for _, at_A, _ in parts])
+    return KeptSets.joined([kept for _, _, kept in parts]).picked((row_N * longest + at_N).argsort())
 
 
 def gathered_sets(kept: KeptSets | None, vocabulary: int, own_N: Tensor) -> KeptSets:

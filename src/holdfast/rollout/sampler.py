@@ -59,6 +59,11 @@ class Rollout:
         return [len(r) for r in self.responses]
 
     @property
+    def grammars(self) -> Sequence[Grammar | None] | None:
+        """What each answer had to be, where anything was asked for."""
+        return None if self.support is None else self.support.grammars
+
+    @property
     def crossing(self) -> Rollout:
         """The same as it is told to other processes, which may not have its grammars."""
         several = PROCESSES.world > 1 and self.support is not None

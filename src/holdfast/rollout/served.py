@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,19 @@ import torch
 from torch import Tensor
 
 from holdfast.config.schema import VLLMConfig
+from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
-from holdfast.models.batches import MicroBatch, lay_out, micro_batches
+from holdfast.grammar.grammars import Grammars, each_grammar
+from holdfast.grammar.walk import OffGrammar
+from holdfast.models.batches import MicroBatch, micro_batches
 from holdfast.models.policy import Policy
+from holdfast.models.token_sets import KeptSets
 from holdfast.parallel.cores import CORES
-from holdfast.rollout.choice import Sampling
+from holdfast.rollout.choice import Sampling, truncate_distribution
+from holdfast.rollout.drawn import in_order
+from holdfast.rollout.likelihood import own_pass
 from holdfast.rollout.sampler import Rollout
+from holdfast.rollout.support import Support, support_of_answers
 from holdfast.rollout.vllm_api import Completion, VLLMServer
 
 # Seeds that every server takes.
@@ -53,11 +61,13 @@ class ServedSampler:
         weights: Path,
         save: Callable[[Path, Any, dict[str, Tensor]], None],
         there: str = "",
+        grammars: Grammars | None = None,
     ) -> None:
         self._config, self._sampling = config, sampling
         self._eos_id, self._pad_id, self._max_tokens = eos_id, pad_id, max_tokens
         self._weights, self._save, self._there = weights, save, there
         self._server = VLLMServer(config)
+        self._grammars = grammars
         self._model = ""
         self._loaded = ""
         self._says_version = False
@@ -90,7 +100,10 @@ class ServedSampler:
         pool = ThreadPoolExecutor(self._config.parallel)
         ask = partial(self._server.complete, self._model, sampling=self._sampling, eos_id=self._eos_id)
         try:
-            asked = [pool.submit(ask, prompt, seed=seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+            asked = [
+                pool.submit(ask, prompt, seed=seed, structured=structured(self._grammars, prompt))
+                for prompt, seed in zip(prompts, seeds, strict=True)
+            ]
             return [future.result() for future in asked]
         finally:
             pool.shutdown(cancel_futures=True)
@@ -110,16 +123,21 @@ class ServedSampler:
 
     def _rollout(self, policy: Policy, prompts: list[list[int]], answers: list[Completion]) -> Rollout:
         """The answers with our own log-probs and values, if the server's log-probs say that the policy gave them."""
-        responses = [answer.tokens for answer in answers]
+        responses, sampling = [answer.tokens for answer in answers], self._sampling
         theirs_BT = torch.zeros(len(answers), max(len(r) for r in responses))
         for b, answer in enumerate(answers):
             theirs_BT[b, : len(answer.logprobs)] = torch.tensor(answer.logprobs)
+        under = self._walked(prompts, responses)
+        support = under if not sampling.truncates else self._truncated(policy, prompts, responses, under)
+        limits = self._pad_id, self._max_tokens
         mask_BT = torch.arange(theirs_BT.shape[1])[None] < torch.tensor([len(r) for r in responses])[:, None]
-        logprobs_BT, values_BT = self._own(policy, prompts, responses, self._sampling.temperature, theirs_BT)
-        plain_BT = logprobs_BT  # the server's are at temperature 1, whatever it samples at
-        if self._sampling.temperature != 1.0:
-            plain_BT = self._own(policy, prompts, responses, 1.0, theirs_BT)[0]
-        gap = float((plain_BT - theirs_BT)[mask_BT].abs().mean())
+        mask_BT = mask_BT if under is None else under.free_BT
+        logprobs_BT, values_BT = own_pass(policy, prompts, responses, *limits, sampling.temperature, support)
+        # The server's are at temperature 1 and of all that the grammar allows, whatever it samples from.
+        plain_BT = logprobs_BT
+        if sampling.temperature != 1.0 or sampling.truncates:
+            plain_BT = own_pass(policy, prompts, responses, *limits, 1.0, under)[0]
+        gap = float((plain_BT - theirs_BT)[mask_BT].abs().mean()) if mask_BT.any() else 0.0
         if not gap <= TOLERANCE:
             raise HoldfastError(
                 f"{self._server.name} finds its answers less or more likely than the policy does, by {gap:.3g} nats a "
@@ -134,26 +152,65 @@ class ServedSampler:
             mask_BT=mask_BT,
             finished=[answer.finished for answer in answers],
             server_gap=gap,
+            support=support,
         )
 
-    def _own(
-        self, policy: Policy, prompts: list[list[int]], responses: list[list[int]], temperature: float, like_BT: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """Log-probs and, with a value head, values of given answers in one pass."""
-        logprobs_BT, values_BT = torch.zeros_like(like_BT), torch.zeros_like(like_BT)
+    def _walked(self, prompts: list[list[int]], responses: list[list[int]]) -> Support | None:
+        """What could have been drawn under the answers' grammars, which have to allow them."""
+        if self._grammars is None:
+            return None
+        try:
+            return support_of_answers(each_grammar(self._grammars, prompts) or [], responses, strays=False)
+        except OffGrammar as error:
+            raise HoldfastError(
+                f"{self._server.name} gave an answer that rollout.grammar does not allow: {error} Start it with "
+                '--structured-outputs-config \'{"backend": "guidance", "disable_any_whitespace": true}\', so that it '
+                "reads grammars as this program does."
+            ) from error
+
+    def _truncated(
+        self, policy: Policy, prompts: list[list[int]], responses: list[list[int]], under: Support | None
+    ) -> Support:
+        """The same with what top-k and top-p kept, as our own pass finds it; what was drawn was kept in any case."""
         pieces = CORES.free if policy.fast is not None else 0
-        rows = range(len(prompts))
-        batches = micro_batches(prompts, responses, rows, self._pad_id, self._max_tokens, policy.device, pieces)
+        rows, most = range(len(prompts)), max(map(len, responses))
+        batches = micro_batches(prompts, responses, rows, self._pad_id, self._max_tokens, policy.device, pieces, under)
+        parts: list[tuple[Tensor, Tensor, KeptSets]] = []
+        for batch in batches:
+            kept = [kept_NV.cpu() for kept_NV in kept_along(policy, batch, self._sampling)]
+            parts.append((*batch.place_N, KeptSets.joined([KeptSets.of(part) for part in kept])))
+        kept_sets = in_order(parts, most)
+        if under is not None:
+            return replace(under, kept=kept_sets)
+        mask_BT = torch.arange(most)[None] < torch.tensor([len(r) for r in responses])[:, None]
+        return Support(mask_BT, responses, kept=kept_sets)
 
-        def compute(batch: MicroBatch) -> None:
-            with torch.no_grad():  # which each thread has to say for itself
-                out = policy(batch, temperature)
-            lay_out(out.logprobs_N, batch, logprobs_BT)
-            if out.values_N is not None:
-                lay_out(out.values_N, batch, values_BT)
 
-        CORES.share([partial(compute, batch) for batch in batches])
-        return logprobs_BT, None if policy.value_head is None else values_BT
+@torch.no_grad()
+def kept_along(policy: Policy, batch: MicroBatch, sampling: Sampling) -> Iterator[Tensor]:
+    """kept_NV of a batch's tokens, some of them at a time."""
+    for start, scores_NV in policy.scores(batch):
+        places = slice(start, start + len(scores_NV))
+        if batch.sets is not None:
+            batch.sets.restrict(scores_NV, False, places)
+        left_NV = truncate_distribution(scores_NV.float() / sampling.temperature, sampling.top_p, sampling.top_k)
+        kept_NV = left_NV > float("-inf")
+        yield kept_NV.scatter_(1, batch.target_N[places, None], True)
+
+
+def structured(grammars: Grammars | None, prompt: list[int]) -> dict[str, Any]:
+    """A prompt's grammar as a vLLM server is asked for it."""
+    form = None if grammars is None else grammars.form_of_prompt(prompt)
+    if form is None:
+        return {}
+    if form.kind == "mask":
+        raise HoldfastError(
+            f"rollout.grammar is {form.name}, code of your own that a vLLM server cannot run: leave vllm.url out, or "
+            "write it as a schema, a pattern, choices or a Lark grammar."
+        )
+    names = {"schema": "json", "regex": "regex", "lark": "grammar", "choices": "choice"}
+    read = form.kind in ("schema", "choices")
+    return {"structured_outputs": {names[form.kind]: json_of(form.text) if read else form.text}}
 
 
 PREFIX = "weights-"

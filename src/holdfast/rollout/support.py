@@ -78,17 +78,20 @@ class Support:
         return Support(self.free_BT, self.responses, None, self.kept, self.sets.grammar)
 
 
-def support_of_answers(grammars: Sequence[Grammar | None], responses: Sequence[Sequence[int]]) -> Support | None:
+def support_of_answers(
+    grammars: Sequence[Grammar | None], responses: Sequence[Sequence[int]], strays: bool = True
+) -> Support | None:
     """The support of answers that may be from anywhere; None where none of them has a grammar.
 
-    One that its grammar does not allow is free from the first token that is not allowed, to say whatever it says.
+    One that its grammar does not allow is free from the first token that is not allowed, to say whatever it says;
+    without `strays` it is an `OffGrammar`.
     """
     if all(grammar is None for grammar in grammars):
         return None
     sets, answers = _Sets(), [list(response) for response in responses]
     free_BT = torch.zeros(len(answers), max(map(len, answers), default=0), dtype=torch.bool)
     for b, (grammar, tokens) in enumerate(zip(grammars, answers, strict=True)):
-        free, numbers = sets.along(grammar, tokens, strays=True)
+        free, numbers = sets.along(grammar, tokens, strays)
         free_BT[b, free] = True
         sets.which += numbers
     return Support(free_BT, answers, None, None, sets.interned())

@@ -2,6 +2,7 @@
 
 /v1/models, /v1/completions                    the OpenAI-compatible part, with vLLM's token ids
 /collective_rpc reload_weights                 weights from a directory (vLLM 0.16, with VLLM_SERVER_DEV_MODE=1)
+structured_outputs                             what an answer has to be (vLLM 0.12; as part of a completion)
 /reset_prefix_cache                            or prompts would be read with the weights before
 /update_weight_version, /weight_info           which weights are in use (vLLM 0.27; older servers do not say)
 """
@@ -9,7 +10,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ RELOAD_SECONDS = 1800.0
 # Beyond this a whole number is no longer a float.
 LARGEST_WHOLE = 2**53
 LONGEST_REPLY = 64 << 20
+NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,22 @@ class VLLMServer:
             )
         return model
 
-    def complete(self, model: str, prompt: Sequence[int], sampling: Sampling, seed: int, eos_id: int) -> Completion:
-        """One answer to a prompt of tokens, drawn with a seed of its own."""
+    def complete(
+        self,
+        model: str,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        seed: int,
+        eos_id: int,
+        structured: Mapping[str, Any] = NOTHING,
+    ) -> Completion:
+        """One answer to a prompt of tokens, drawn with a seed of its own; `structured` says what it has to be."""
         asked = {
             "model": model, "prompt": list(prompt), "n": 1, "seed": seed, "max_tokens": sampling.max_new_tokens,
             "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
             # A model's own generation config must not have a say, and only our end token ends an answer.
             "min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True, "stop_token_ids": [eos_id],
-            "logprobs": 1, "return_token_ids": True, "return_tokens_as_token_ids": True,
+            "logprobs": 1, "return_token_ids": True, "return_tokens_as_token_ids": True, **structured,
         }  # fmt: skip
         choice = self._entries("POST", "/v1/completions", asked, "choices")[0]
         tokens, seen = choice.get("token_ids"), choice.get("prompt_token_ids")

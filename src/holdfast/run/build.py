@@ -47,7 +47,7 @@ from holdfast.run.notes import notes
 from holdfast.run.observer import Audience, Observer
 from holdfast.run.owner import Owner
 from holdfast.run.parts import Parts, build_parts, first_ensemble, standardise
-from holdfast.run.probes import data_prober
+from holdfast.run.probes import data_prober, own_answers
 from holdfast.run.reference import prepare_reference
 from holdfast.run.rollback import RunState
 from holdfast.run.seal import SETTINGS, change_words, changed_settings
@@ -261,6 +261,7 @@ def build_loop(
         journal=journal,
         audience=audience,
         prober=prober,
+        answering=own_answers(ingredients, "ppo" if prober is None else prober.stage),
     )
     host = None
     if models.anchor is not None and review is not None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
+from holdfast.grammar.grammars import each_grammar
 from holdfast.models.batches import MicroBatch, take_rows
 from holdfast.models.sharding import close, copy_in, full, whole
 from holdfast.parallel.cores import CORES
@@ -139,9 +140,9 @@ def build(follower: Follower, weights: dict[str, Tensor]) -> None:
 
 
 def sample(follower: Follower, policy: Any, constrained: bool, **needed: Any) -> None:
-    assert not constrained, "grammars are compiled where they are used"
+    grammars = each_grammar(follower.ingredients.grammars, needed["prompts"]) if constrained else None
     with whole(policy):
-        sample_with(policy, **needed)
+        sample_with(policy, **needed, grammars=grammars)
 
 
 def values(

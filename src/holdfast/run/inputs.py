@@ -119,7 +119,10 @@ def grammars_of(config: Config, task: Task, codec: Codec) -> Grammars | None:
     written, room = config.rollout.grammar or task.grammar, config.rollout.max_new_tokens
     prompts = (*task.prompts, *task.heldout_prompts)
     # A server knows nothing of the room that an ending takes.
-    return Grammars.of(written, codec, room, prompts, task.columns, in_time=not config.vllm.url)
+    grammars = Grammars.of(written, codec, room, prompts, task.columns, in_time=not config.vllm.url)
+    if grammars is not None and not config.rollout.renormalise and PROCESSES.world > 1:
+        raise HoldfastError("rollout.renormalise = false is for the lab, and works in one process.")
+    return grammars
 
 
 def check_server(ingredients: Ingredients) -> None:

@@ -27,7 +27,7 @@ from holdfast.models.batches import MicroBatch
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
 from holdfast.models.sharding import put_state, whole_state
-from holdfast.probes.prober import Prober
+from holdfast.probes.prober import Answering, Prober
 from holdfast.randomness import Cursor, Streams, generator
 from holdfast.reward.refresher import Refresher
 from holdfast.reward.source import Reward, Scored
@@ -35,7 +35,7 @@ from holdfast.rollout.sampler import Rollout
 from holdfast.run.answers import Answers
 from holdfast.run.journal import Journal
 from holdfast.run.observer import Audience
-from holdfast.run.probes import own_answers, probe_step
+from holdfast.run.probes import probe_step
 from holdfast.train.ppo import Experience, NonFiniteStep, NothingScored, PolicyOptimiser, response_values
 
 # Steps in a row that are not numbers: one may be an odd batch, five are a policy that has come apart.
@@ -73,13 +73,13 @@ class Learner:
     journal: Journal
     audience: Audience
     prober: Prober | None
+    answering: Answering
     told_unscored: int = 0  # the last round in which it was said why answers have no score
 
     def begin_probes(self) -> None:
         """Probe the policy as it is before the first step."""
         if self.prober is not None:
-            answering = own_answers(self.config, self.answers.codec, self.prober.stage)
-            self.prober.begin(self.policy, answering)
+            self.prober.begin(self.policy, self.answering)
 
     def step(self) -> str:
         """One PPO batch: sample, score, assign credit, update, account; what is wrong, where steps have come apart."""

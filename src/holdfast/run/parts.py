@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from holdfast.config import Config
 from holdfast.events import event_sentence
-from holdfast.models.codec import Codec
 from holdfast.models.load import save_model
 from holdfast.preferences.collector import Claimant, Collector
 from holdfast.preferences.store import PreferenceStore
@@ -23,7 +21,7 @@ from holdfast.reward.source import Reward, RewardSource
 from holdfast.reward.standalone import build_ensemble
 from holdfast.rollout.sampler import Rollout
 from holdfast.rollout.served import ServedSampler
-from holdfast.run.answers import Answers, sampling_of
+from holdfast.run.answers import Answers, run_answers, sampling_of
 from holdfast.run.demand import label_budget
 from holdfast.run.directory import RunDirectory
 from holdfast.run.given import claimant_of, given_reward
@@ -63,9 +61,9 @@ def build_parts(
     after_people: Callable[[], None],
 ) -> Parts:
     """Answers, labels and the reward with what trains it, in their starting state."""
-    config, codec = ingredients.config, ingredients.codec
-    served = served_sampler(config, run, codec)
-    answers = Answers(models.policy, codec, sampling_of(config), journal.position, served)
+    config = ingredients.config
+    served = served_sampler(ingredients, run)
+    answers = run_answers(ingredients, models.policy, journal.position, served)
     streams, ensemble = Streams(config.run.seed), models.ensemble
     if ensemble is None:
         given, standard = given_reward(ingredients), standard_answers(ingredients, models, answers)
@@ -137,7 +135,7 @@ def refresher_of(
     )  # fmt: skip
     if config.refresh.weights == "importance":
         limits = codec.pad_id, config.policy.micro_batch_tokens, config.rollout.temperature
-        refresher.importance = Importance(models.policy, models.reference, *limits)
+        refresher.importance = Importance(models.policy, models.reference, *limits, ingredients.grammars)
     return refresher
 
 
@@ -194,8 +192,9 @@ def add_imported(ingredients: Ingredients, store: PreferenceStore) -> None:
         store.add_labels([label for item in ingredients.imported for label in item.labels])
 
 
-def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSampler | None:
+def served_sampler(ingredients: Ingredients, run: RunDirectory) -> ServedSampler | None:
     """Who samples from the policy, where a server does."""
+    config, codec = ingredients.config, ingredients.codec
     if not config.vllm.url:
         return None
     here, _, there = config.vllm.weights.partition(":")
@@ -203,4 +202,5 @@ def served_sampler(config: Config, run: RunDirectory, codec: Codec) -> ServedSam
     return ServedSampler(
         config.vllm, sampling_of(config), codec.eos_id, codec.pad_id, config.policy.micro_batch_tokens, weights,
         save=lambda directory, lm, state: save_model(directory, lm, codec, state), there=there,
+        grammars=ingredients.grammars,
     )  # fmt: skip

@@ -17,10 +17,10 @@ from holdfast.probes.probe import read_rollout
 from holdfast.probes.probe_set import ProbeSet, build_set, demonstration_pairs, labelled_pairs
 from holdfast.probes.prober import Answering, Prober
 from holdfast.randomness import generator
-from holdfast.rollout.sampler import sample
-from holdfast.run.answers import sampling_of
+from holdfast.run.answers import run_answers
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
+from holdfast.run.journal import Position
 from holdfast.track.tracker import PROBES_FILE, Tracker
 from holdfast.train.ppo import Experience, response_values
 
@@ -76,13 +76,14 @@ def data_prober(
 
 
 def while_imitating(
-    prober: Prober | None, policy: Policy, config: Config, codec: Codec, demonstrations: int
+    prober: Prober | None, policy: Policy, ingredients: Ingredients, demonstrations: int
 ) -> Callable[[int], None]:
     """Probe before the first update of a fine-tuning; returns what to do after each of them."""
     if prober is None:
         return lambda update: None
     prober.rows = []  # fine-tuning always begins anew
-    prober.begin(policy, own_answers(config, codec, prober.stage))
+    prober.begin(policy, own_answers(ingredients, prober.stage))
+    config = ingredients.config
     last = config.sft.epochs * -(-demonstrations // config.sft.batch)
 
     def after_update(update: int) -> None:
@@ -92,12 +93,12 @@ def while_imitating(
     return after_update
 
 
-def own_answers(config: Config, codec: Codec, stage: str) -> Answering:
+def own_answers(ingredients: Ingredients, stage: str) -> Answering:
     """How a policy answers the probes' prompts when a stage begins; always the same for the same policy."""
 
     def answer(policy: Policy, prompts: list[list[int]]) -> list[list[int]]:
-        rng = generator(config.run.seed, "probe answers", stage)
-        return sample(policy, prompts, sampling_of(config), codec.eos_id, codec.pad_id, rng).responses
+        rng = generator(ingredients.config.run.seed, "probe answers", stage)
+        return run_answers(ingredients, policy, Position()).sample(policy, prompts, rng, counted=False).responses
 
     return answer
 

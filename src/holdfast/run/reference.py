@@ -40,7 +40,7 @@ def prepare_reference(ingredients: Ingredients, run: RunDirectory, tracker: Trac
             config.policy.micro_batch_tokens,
             generator(config.run.seed, "sft"),
             progress,
-            while_imitating(prober, policy, config, codec, len(task.demonstrations)),
+            while_imitating(prober, policy, ingredients, len(task.demonstrations)),
         )
         take_in(ingredients, policy)
         PROCESSES.models.clear()

@@ -17,7 +17,6 @@ from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
-from holdfast.models.codec import Codec
 from holdfast.models.load import load_causal_lm, save_model
 from holdfast.models.policy import Policy
 from holdfast.people.team import TeamLabeller
@@ -28,7 +27,7 @@ from holdfast.probes.probe_set import labelled_pairs
 from holdfast.randomness import generator
 from holdfast.reward.replay import holdout_place
 from holdfast.rollout.likelihood import answer_logprobs
-from holdfast.run.answers import Answers, sampling_of
+from holdfast.run.answers import run_answers
 from holdfast.run.build import RunKind, adopt, go_on_with, start_afresh
 from holdfast.run.directory import RunDirectory
 from holdfast.run.inputs import Ingredients
@@ -36,7 +35,7 @@ from holdfast.run.journal import Position
 from holdfast.run.models import policy_on
 from holdfast.run.notes import dpo_notes
 from holdfast.run.observer import Audience, Observer
-from holdfast.run.probes import probe_set, prober_of
+from holdfast.run.probes import own_answers, probe_set, prober_of
 from holdfast.run.reference import imitator, take_in
 from holdfast.stages.measurement import asking
 from holdfast.stages.offline_dpo import OfflineDPO
@@ -114,7 +113,7 @@ def assemble_dpo(
         probes = probe_set(config, run, codec, policy.context, labelled_pairs(train))
         dpo = OfflineDPO(
             config=config,
-            answers=Answers(policy, codec, sampling_of(config), Position()),
+            answers=run_answers(ingredients, policy, Position()),
             reference=reference,
             pairs=pairs,
             held_out=measured,
@@ -123,6 +122,7 @@ def assemble_dpo(
             checkpoints=checkpoints,
             progress=progress,
             prober=prober_of(config, run, codec, tracker, STAGE, probes),
+            answering=own_answers(ingredients, STAGE),
             audience=audience,
             stop_requested=stop_requested,
         )
@@ -167,8 +167,7 @@ def _collect(ingredients: Ingredients, run: RunDirectory, store: PreferenceStore
     """Have pairs of the starting policy's own answers labelled."""
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     policy = Policy(ingredients.lm, fast=config.policy.fast)
-
-    answers = Answers(policy, codec, sampling_of(config), Position())
+    answers = run_answers(ingredients, policy, Position())
     asking(config, task, codec, store, run.key).collect_initial(wanted, policy, answers.sample)
 
 
@@ -248,8 +247,8 @@ def with_reference(
     watermark: int,
 ) -> tuple[list[AnswerPair], list[AnswerPair]]:
     """The pairs with their log-probs under the reference, which are computed once and kept."""
-    config, codec = ingredients.config, ingredients.codec
-    train, held_out = (sided(codec, part) for part in parts)
+    config = ingredients.config
+    train, held_out = (sided(ingredients, part) for part in parts)
     everything = [*train, *held_out]
     content = [[p.prompt, p.chosen, p.rejected, p.share] for p in everything]
     digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -264,9 +263,10 @@ def with_reference(
         chosen, rejected = snapshot.tensors["logprobs"]["chosen"], snapshot.tensors["logprobs"]["rejected"]
     else:
         prompts = [p.prompt for p in everything]
-        limits = codec.pad_id, config.policy.micro_batch_tokens
-        chosen = answer_logprobs(reference, prompts, [p.chosen for p in everything], *limits)
-        rejected = answer_logprobs(reference, prompts, [p.rejected for p in everything], *limits)
+        limits = ingredients.codec.pad_id, config.policy.micro_batch_tokens
+        under = [p.grammar for p in everything]
+        chosen = answer_logprobs(reference, prompts, [p.chosen for p in everything], *limits, grammars=under)
+        rejected = answer_logprobs(reference, prompts, [p.rejected for p in everything], *limits, grammars=under)
         pairs: dict[str, JSON] = {
             "watermark": watermark, "newest": config.dpo.newest, "digest": digest, "pairs": len(everything),
         }  # fmt: skip
@@ -278,13 +278,16 @@ def with_reference(
     return done[: len(train)], done[len(train) :]
 
 
-def sided(codec: Codec, labelled: Sequence[LabelledComparison]) -> list[AnswerPair]:
-    """Comparisons as tokens, the preferred side as chosen."""
+def sided(ingredients: Ingredients, labelled: Sequence[LabelledComparison]) -> list[AnswerPair]:
+    """Comparisons as tokens, the preferred side as chosen, with the grammar that log-probs are taken under."""
     pairs = []
-    for pair in pairs_of(codec, labelled):
+    grammars = ingredients.grammars if ingredients.config.rollout.renormalise else None
+    for pair in pairs_of(ingredients.codec, labelled):
         first = pair.share_a > 0.5
         chosen, rejected = (pair.a, pair.b) if first else (pair.b, pair.a)
-        pairs.append(AnswerPair(pair.prompt, chosen, rejected, 0.0, 0.0, max(pair.share_a, 1.0 - pair.share_a)))
+        grammar = None if grammars is None else grammars.of_prompt(pair.prompt)
+        share = max(pair.share_a, 1.0 - pair.share_a)
+        pairs.append(AnswerPair(pair.prompt, chosen, rejected, 0.0, 0.0, share, grammar))
     return pairs
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from holdfast.config import Config
+from holdfast.grammar.grammars import Grammars, each_grammar
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt
@@ -43,15 +44,22 @@ def mean_of(values: Sequence[float]) -> Estimate:
 
 
 def measure_policy(
-    config: Config, codec: Codec, policy: Policy, sft: Policy, prompts: Sequence[Prompt], truth: Truth | None
+    config: Config,
+    codec: Codec,
+    policy: Policy,
+    sft: Policy,
+    prompts: Sequence[Prompt],
+    truth: Truth | None,
+    grammars: Grammars | None = None,
 ) -> dict[str, Any]:
     """KL to SFT, length and, where it is known, the truth, of answers to the same prompts by the same draws."""
     ids = [codec.encode_prompt(prompt) for prompt in prompts]
     rng = generator(config.run.seed, "stage measure")
-    rollout = sample(policy, ids, sampling_of(config), codec.eos_id, codec.pad_id, rng)
+    ends, under = (codec.eos_id, codec.pad_id), each_grammar(grammars, ids)
+    rollout = sample(policy, ids, sampling_of(config), *ends, rng, under)
     limits = codec.pad_id, config.policy.micro_batch_tokens, config.rollout.temperature
     ours_B = (rollout.logprobs_BT * rollout.mask_BT).sum(1)
-    kl_B = ours_B - answer_logprobs(sft, rollout.prompts, rollout.responses, *limits)
+    kl_B = ours_B - answer_logprobs(sft, rollout.prompts, rollout.responses, *limits, under)
     answers = [Answer(codec.decode(r), done) for r, done in zip(rollout.responses, rollout.finished, strict=True)]
     known = None if truth is None else truth(prompts, answers)
     return {
@@ -72,7 +80,15 @@ def asking(config: Config, task: Task, codec: Codec, store: PreferenceStore, key
 
 
 def compare_with_sft(
-    config: Config, task: Task, codec: Codec, store: PreferenceStore, key: str, label: str, policy: Policy, sft: Policy
+    config: Config,
+    task: Task,
+    codec: Codec,
+    store: PreferenceStore,
+    key: str,
+    label: str,
+    policy: Policy,
+    sft: Policy,
+    grammars: Grammars | None = None,
 ) -> dict[str, Any] | None:
     """How often the policy's answer is preferred to SFT's, and by whom; None where nobody answers."""
     count = config.pipeline.audit_pairs
@@ -81,8 +97,8 @@ def compare_with_sft(
     rng = generator(config.run.seed, "stage audit", label)
     rows = torch.randint(len(task.prompts), (count,), generator=rng).tolist()
     prompts = [codec.encode_prompt(task.prompts[i]) for i in rows]
-    sampling = sampling_of(config)
-    ours, theirs = (sample(p, prompts, sampling, codec.eos_id, codec.pad_id, rng) for p in (policy, sft))
+    sampling, under = sampling_of(config), each_grammar(grammars, prompts)
+    ours, theirs = (sample(p, prompts, sampling, codec.eos_id, codec.pad_id, rng, under) for p in (policy, sft))
     swapped = torch.randint(2, (count,), generator=rng).tolist()
     collector = asking(config, task, codec, store, key)
     asked = []

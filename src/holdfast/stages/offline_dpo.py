@@ -26,13 +26,12 @@ from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt, plain_text
 from holdfast.models.sharding import ModelWeights
 from holdfast.models.weights import learning
-from holdfast.probes.prober import Prober
+from holdfast.probes.prober import Answering, Prober
 from holdfast.randomness import Cursor, generator
 from holdfast.rollout.likelihood import answer_logprobs
 from holdfast.rollout.sampler import Rollout
 from holdfast.run.answers import Answers
 from holdfast.run.observer import Audience
-from holdfast.run.probes import own_answers
 from holdfast.track.progress import Progress
 from holdfast.track.tracker import Tracker
 from holdfast.train.dpo import AnswerPair, PairLearner
@@ -58,6 +57,7 @@ class OfflineDPO:
     checkpoints: CheckpointStore
     progress: Progress
     prober: Prober | None
+    answering: Answering
     audience: Audience
     stop_requested: Callable[[], bool]
     pace: SavePace = field(default_factory=SavePace)
@@ -100,8 +100,7 @@ class OfflineDPO:
     def begin(self) -> None:
         """Everything once before the first update."""
         if self.prober is not None:
-            own = own_answers(self.config, self.answers.codec, self.prober.stage)
-            self.prober.begin(self.policy, own)
+            self.prober.begin(self.policy, self.answering)
         self.event(
             "pairs_ready", train=len(self.pairs), held_out=len(self.held_out),
             batch=min(self.config.dpo.batch, len(self.pairs)), prompts=min(MEASURED, len(self.heldout_prompts)),
@@ -154,7 +153,7 @@ class OfflineDPO:
             rollout = self.answers.sample(self.policy, ids, rng, counted=False)
             kl_B = (rollout.logprobs_BT * rollout.mask_BT).sum(1) - answer_logprobs(
                 self.reference, rollout.prompts, rollout.responses, self.answers.codec.pad_id,
-                self.config.policy.micro_batch_tokens, self.config.rollout.temperature,
+                self.config.policy.micro_batch_tokens, self.config.rollout.temperature, rollout.grammars,
             )  # fmt: skip
             figures["objective/kl"] = float(kl_B.mean())
             figures["response/length_mean"] = sum(rollout.lengths) / len(rollout.lengths)

@@ -27,7 +27,7 @@ from holdfast.preferences.labeller import answers_of
 from holdfast.preferences.store import PreferenceStore
 from holdfast.probes.probe_set import build_set, demonstration_pairs, labelled_pairs
 from holdfast.run.directory import RunDirectory
-from holdfast.run.inputs import Ingredients, gather
+from holdfast.run.inputs import Ingredients, gather, grammars_of
 from holdfast.run.observer import Observer
 from holdfast.run.origin import load_policy
 from holdfast.run.probes import SET_FILE
@@ -137,10 +137,12 @@ class Pipeline:
         policy = Policy(lm, fast=fast).to(config.run.device)
         sft = Policy(load_policy(self.sft_model(model))[0], fast=fast).to(config.run.device)
         prompts = list(self.task.heldout_prompts[:PROMPTS]) or list(self.task.prompts[:100])
-        row |= measure_policy(config, codec, policy, sft, prompts, self.truth)
+        grammars = grammars_of(config, self.task, codec)
+        row |= measure_policy(config, codec, policy, sft, prompts, self.truth, grammars)
         asked = None
         if self.sft_model(model) != str(model):  # nobody is asked to compare SFT with itself
-            asked = compare_with_sft(config, self.task, codec, store, self.key(stage), stage.label, policy, sft)
+            sides = stage.label, policy, sft, grammars
+            asked = compare_with_sft(config, self.task, codec, store, self.key(stage), *sides)
         row["win_rate"], row["measure_labels"] = asked, 0 if asked is None else asked["count"]
         return row
 

@@ -131,12 +131,13 @@ def work_distil(
     ensemble = load_ensemble(place.ensemble, ingredients.lm, codec, config)
     policy = imitator(ingredients)
     with closing(Tracker(place.run.path)) as tracker:
-        chooser = BestOfN(policy, ensemble, codec, sampling_of(config), config.reward.aggregation)
+        aggregation = config.reward.aggregation
+        chooser = BestOfN(policy, ensemble, codec, sampling_of(config), aggregation, ingredients.grammars)
         tracker.forget(PROBES_FILE)
         probes = probe_set(config, place.run, codec, policy.context, ())
         prober = prober_of(config, place.run, codec, tracker, "distil", probes)
         if prober is not None:
-            prober.begin(policy, own_answers(config, codec, "distil"))
+            prober.begin(policy, own_answers(ingredients, "distil"))
 
         def after_update(update: int) -> None:
             if prober is not None and prober.due(update):

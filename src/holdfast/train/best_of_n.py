@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
+from holdfast.grammar.grammars import Grammars, each_grammar
 from holdfast.models.codec import Codec
 from holdfast.models.policy import Policy
 from holdfast.models.prompt import Prompt, plain_text
@@ -71,6 +72,7 @@ class BestOfN:
     codec: Codec
     sampling: Sampling
     aggregation: Aggregation = "uncertainty"
+    grammars: Grammars | None = None
 
     def answers(
         self, prompts: Sequence[Prompt], n: int, rng: torch.Generator, progress: Progress | None = None
@@ -92,7 +94,8 @@ class BestOfN:
         for start in range(0, len(prompts), at_once):
             asked = prompts[start : start + at_once]
             ids = [self.codec.encode_prompt(prompt) for prompt in asked for _ in range(n)]
-            rollout = sample(self.policy, ids, self.sampling, self.codec.eos_id, self.codec.pad_id, rng)
+            ends = self.codec.eos_id, self.codec.pad_id
+            rollout = sample(self.policy, ids, self.sampling, *ends, rng, each_grammar(self.grammars, ids))
             scores_KB = self._scores(rollout.prompts, rollout.responses)
             for i, prompt in enumerate(asked):
                 rows = slice(i * n, (i + 1) * n)
