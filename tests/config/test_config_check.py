@@ -132,6 +132,10 @@ IMPORTANCE = ["refresh.weights=importance", "preferences.per_round=0", "guard.mo
         (["refresh.freeze=[[0, 2]]"], "refresh.freeze has a span"),
         (['track.sinks=["tensorbord"]'], "track.sinks names 'tensorbord'"),
         (['track.sinks=["wandb", "wandb"]'], "names a sink twice"),
+        (['people.reasons=["clear", "clear"]'], "people.reasons has to be a list of up to 12 different tags"),
+        (['people.reasons=[" clear"]'], "different tags of 1 to 40 visible characters"),
+        (['people.reasons=["' + 41 * "x" + '"]'], "1 to 40 visible"),
+        ([f"people.reasons={list(map(str, range(13)))}"], "up to 12"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_each_other(overrides: list[str], sentence: str) -> None:

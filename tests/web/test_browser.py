@@ -21,6 +21,7 @@ from holdfast.config.schema import PeopleConfig
 from holdfast.people.queue import LabelQueue
 from holdfast.preferences.people_schema import remarks, submissions
 from holdfast.preferences.store import PreferenceStore
+from holdfast.report.page import write_report
 from holdfast.text import visible
 from holdfast.web.labelling import LONGEST_SHOWN
 from lone_events import fields_of
@@ -128,6 +129,39 @@ def test_twenty_pairs_by_keyboard_alone(browser, place):
     said = [label.choice for item in store.labelled() for label in item.labels]
     assert len(said) == 21
     assert {item.comparison.id for item in store.labelled()} <= {c.id for c in web_site.pairs(24)}
+
+
+def test_reasons_by_keyboard(browser, tmp_path, sqlite_url):
+    tags = ["correct", "clear", "kind", "short", "safe", "other", "a tag without a key"]
+    run = web_site.make_run(tmp_path / "run", sqlite_url, **{"people.overlap": "0.0", "people.reasons": str(tags)})
+    store = PreferenceStore.open(sqlite_url)
+    queue = LabelQueue(store.database, "run", run.config().people)
+    web_site.put(store, queue, web_site.pairs(2))
+    token = served.sessions(sqlite_url, anna="owner")["anna"]
+    with served.serving(run.path) as server:
+        visit = Visit(browser, server.address, token)
+        page = visit.go("/label")
+        assert page.locator(".reasons input").count() == 7
+        for key in "56605":  # 6 twice and 5 twice: off again
+            page.keyboard.press(key)
+        # A flag keeps what was chosen; the next pair begins with none.
+        page.keyboard.press("f")
+        expect(page.locator("#prompt-title .level")).to_have_text("flagged")
+        page.get_by_label("a tag without a key").check()
+        expect(page.locator(".reasons input:checked")).to_have_count(2)
+        press(page, "1")
+        expect(page.locator(".reasons input:checked")).to_have_count(0)
+        press(page, "1")
+        given = page.goto(server.address + "/quality") and page.locator("#reasons tbody tr").all_inner_texts()
+        assert [row.split("\t")[0] for row in given] == ["a tag without a key", "other"]
+        visit.check()
+    with store.database.read() as connection:
+        reasons = connection.execute(select(submissions.c.reasons).order_by(submissions.c.seq)).scalars().all()
+    assert reasons == [["other", "a tag without a key"], []]
+    assert run.reasons() != ()
+    page = write_report(run.path, notes=(), reasons=run.reasons()).read_text()
+    assert "a tag without a key</td>" in page
+    store.close()
 
 
 def test_the_page_waits_for_pairs_and_keys_can_be_turned_off(browser, place):

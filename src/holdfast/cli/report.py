@@ -24,5 +24,5 @@ def work(args: argparse.Namespace) -> int:
     if run.manifest().get("stage") == "pipeline":
         print(write_pipeline_report(run.path, args.out))
     else:
-        print(write_report(run.path, args.out, run.notes()))
+        print(write_report(run.path, args.out, run.notes(), run.reasons()))
     return 0

@@ -46,6 +46,15 @@ class Config(Section):
             rules(self)
 
 
+# Tags that a labelling page has room for.
+MOST_REASONS = 12
+LONGEST_REASON = 40
+
+
+def _is_tag(text: str) -> bool:
+    return 0 < len(text.strip()) == len(text) <= LONGEST_REASON and text.isprintable()
+
+
 def _policy(c: Config) -> None:
     if c.policy.hidden % c.policy.heads:
         raise HoldfastError(
@@ -253,6 +262,12 @@ def _surroundings(c: Config) -> None:
     if any(first < 1 or last < first for first, last in c.refresh.freeze):
         raise HoldfastError(
             "refresh.freeze has a span that ends before it begins; write spans as [first, last] rounds."
+        )
+    tags = c.people.reasons
+    if len(tags) > MOST_REASONS or len(set(tags)) < len(tags) or not all(_is_tag(tag) for tag in tags):
+        raise HoldfastError(
+            f"people.reasons has to be a list of up to {MOST_REASONS} different tags of 1 to {LONGEST_REASON} visible "
+            "characters."
         )
     for sink in c.track.sinks:
         if sink not in ("tensorboard", "wandb", "trackio"):

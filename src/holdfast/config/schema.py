@@ -315,6 +315,7 @@ class PeopleConfig(Section):
         "keep", "labels of a person who is found unreliable count as any other, for less, or not at all"
     )
     checks: str = setting("", "`prompt`, `chosen`, `rejected` rows with known answers, to see who gives them")
+    reasons: tuple[str, ...] = setting((), "tags that people may give as reasons, such as correct, clear", free=True)
 
 
 @section

@@ -21,6 +21,7 @@ from holdfast.config.schema import PeopleConfig
 from holdfast.errors import HoldfastError
 from holdfast.people.batches import LATE, URGENT, USUAL, LabelBatch, read_batches, unfinished
 from holdfast.people.leases import FREE, able_people, standing_skips
+from holdfast.people.reasons import check_reasons
 from holdfast.preferences import records
 from holdfast.preferences.comparison import Choice, Comparison, Label
 from holdfast.preferences.database import Database
@@ -165,17 +166,25 @@ class LabelQueue:
             return self._lease(connection, row, lease, swapped, until, labeller)
 
     def submit(
-        self, submission_id: str, labeller: str, lease: str, said: Said, seconds: float | None = None
+        self,
+        submission_id: str,
+        labeller: str,
+        lease: str,
+        said: Said,
+        seconds: float | None = None,
+        reasons: Sequence[str] = (),
     ) -> Submitted:
-        """Store an answer, or that somebody skips; once this returns it survives a crash.
+        """Store an answer with its reasons, or that somebody skips; once this returns it survives a crash.
 
         The same submission again gives the same result and stores nothing.
         """
         _check_key(submission_id)
+        given = check_reasons(reasons, self._config.reasons) if said != "skip" else []
         now = self._clock()
         with self._database.write() as connection:
             if known := connection.execute(select(submissions).where(submissions.c.id == submission_id)).first():
-                if (known.labeller, known.lease) != (labeller, lease) or known.answer != _side(said, known.swapped):
+                same = known.labeller, known.lease, known.answer, known.reasons
+                if same != (labeller, lease, _side(said, known.swapped), given):
                     raise Conflict("Another answer has this id already; send it with an id of its own.")
                 return _submitted(known, again=True)
             row = connection.execute(
@@ -192,7 +201,7 @@ class LabelQueue:
             entry = {
                 "id": submission_id, "run": self.run, "labeller": labeller, "comparison_id": row.comparison_id,
                 "slot": row.slot, "purpose": row.purpose, "lease": lease, "answer": answer, "swapped": row.swapped,
-                "seconds": seconds, "created_at": now,
+                "reasons": given, "seconds": seconds, "created_at": now,
             }  # fmt: skip
             connection.execute(insert(submissions), entry)
             self._settle(connection, row, answer)

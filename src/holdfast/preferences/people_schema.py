@@ -105,6 +105,7 @@ submissions = Table(
     Column("lease", String(64), nullable=False),
     Column("answer", String(8), one_of("answer", ANSWERS), nullable=False),
     Column("swapped", Boolean, nullable=False),
+    Column("reasons", JsonText, nullable=False),  # a list of tags, of those that the owner offers
     Column("seconds", Double),  # from when the pair was shown until the answer, as the sender measured it
     Column("created_at", Double, nullable=False),
     Column("undone_at", Double),

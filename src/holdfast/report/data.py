@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import KINDS, Weight, event_sentence, weight_of
 from holdfast.events.sentences import Fields, is_refused
 from holdfast.parallel.garbage import collection_paused
+from holdfast.people.reasons import ReasonCount
 from holdfast.report.metrics import MetricTable
 from holdfast.report.tail import JsonRow, Row, Tail
 from holdfast.text import as_number, counted
@@ -127,6 +128,7 @@ class RunData:
     notes: tuple[str, ...]
     gold_undone: tuple[GoldRow, ...] = ()  # held-out gold of a policy that was taken back, where it was measured again
     probes: tuple[ProbeRow, ...] = ()
+    reasons: tuple[ReasonCount, ...] = ()  # why people answered as they did, where they were asked
     settings_changed: tuple[EventRow, ...] = ()  # of the whole run, also where the rest ends earlier
 
     @property

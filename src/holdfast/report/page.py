@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from holdfast.charts.chart import line_chart
@@ -20,6 +20,7 @@ from holdfast.checkpoint.files import write_atomic
 from holdfast.drawings.picture import AnswerPicture, Undrawn
 from holdfast.drawings.style import DRAWING_STYLE
 from holdfast.events.levels import LEVELS
+from holdfast.people.reasons import ReasonCount
 from holdfast.report import rounds, samples, words
 from holdfast.report.data import EventRow, RunData, read_run
 from holdfast.report.panels import MORE, main_panels, marked_every, narrow, panels
@@ -87,7 +88,8 @@ GATE_WORDS = (
 def environment(package: str) -> Environment:
     """The templates of a package, with what they print: charts, and numbers as a person reads them."""
     made = Environment(
-        loader=PackageLoader(package, "templates"),
+        # Parts that the site's pages share with the report are the report's.
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("holdfast.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -122,14 +124,16 @@ def chart(spec: ChartSpec) -> Markup:
 ENVIRONMENT = environment("holdfast.report")
 
 
-def write_report(run_dir: Path, out: Path | None = None, notes: Sequence[str] = ()) -> Path:
+def write_report(
+    run_dir: Path, out: Path | None = None, notes: Sequence[str] = (), reasons: Sequence[ReasonCount] = ()
+) -> Path:
     """Write the report of a run atomically to `out`, or to report.html in its directory; return the path.
 
-    `notes` are what a reader should know beside what the run's files of rows tell.
+    `notes` are what a reader should know beside what the run's files of rows tell, and `reasons` those of the people.
     """
     target = out if out is not None else run_dir / "report.html"
     run = read_run(run_dir)
-    write_atomic(target, render(replace(run, notes=(*run.notes, *notes))).encode())
+    write_atomic(target, render(replace(run, notes=(*run.notes, *notes), reasons=tuple(reasons))).encode())
     return target
 
 
@@ -157,6 +161,7 @@ def render(run: RunData) -> str:
         has_refused=bool(run.refused),
         has_rollback=bool(run.happened("rollback")),
         has_stripes=1 < len(set(run.metrics.rounds)) <= MOST_ROUNDS,
+        reasons=run.reasons,
         shown=shown,
         dynamics=dynamics(run.probes, run.squeezed_at),
         main_events=_ends(main_events),

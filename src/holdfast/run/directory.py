@@ -27,6 +27,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.checkpoint.transaction import DOCUMENT
 from holdfast.config import Config, config_of_texts, config_toml, is_free_setting, load_config, setting_texts
 from holdfast.errors import HoldfastError, OwnCodeError
+from holdfast.people.reasons import ReasonCount, read_reasons
 from holdfast.people.requests import RequestStore
 from holdfast.preferences.inspection import rollback_waiting
 from holdfast.preferences.store import PreferenceStore
@@ -118,6 +119,15 @@ class RunDirectory:
         """What a reader of the run's report should know beside what its rows tell."""
         goal = self.rollback_waiting()
         return [] if goal is None else [f"A rollback to {goal} is waiting; `holdfast resume {self.path}` does it."]
+
+    def reasons(self) -> tuple[ReasonCount, ...]:
+        """Why people answered as they did, where they are asked for reasons."""
+        config = self.config()
+        if not config.people.reasons:
+            return ()
+        with suppress(HoldfastError), self.open_store(config) as store:  # who only reads is not kept from the rest
+            return read_reasons(store.database, self.key)
+        return ()
 
     @classmethod
     def create(cls, path: Path, config: Config, facts: Mapping[str, Any]) -> RunDirectory:

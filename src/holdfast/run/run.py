@@ -349,7 +349,7 @@ class Run:
 
     def report(self) -> Path:
         """Write the report, one HTML file that needs no network; where it is."""
-        write_report(self.path, notes=self.directory.notes())
+        write_report(self.path, notes=self.directory.notes(), reasons=self.directory.reasons())
         return self.directory.report_file
 
     def export(

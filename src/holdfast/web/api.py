@@ -89,6 +89,7 @@ class AnswerIn(Strict):
     lease: KEY
     said: Said
     seconds: float | None = Field(None, ge=0, le=1e6, description="How long the person took.")
+    reasons: list[str] = Field([], max_length=50, description="Why, out of the tags that `progress` has.")
 
 
 class AnswerOut(BaseModel):
@@ -133,6 +134,7 @@ class ProgressOut(BaseModel):
 
     mine: int
     waiting: list[BatchOut]
+    reasons: list[str] = Field(description="What may be given as reasons of an answer.")
 
 
 class RunOut(BaseModel):
@@ -262,7 +264,7 @@ def take_next(visitor: Labelling, site: TheSite) -> PairOut | None:
 @router.post("/answers", tags=["labelling"])
 def answer(visitor: Labelling, site: TheSite, body: AnswerIn) -> AnswerOut:
     """Store an answer. When this returns, the label survives a crash."""
-    done = site.queue.submit(body.id, visitor.name, body.lease, body.said, body.seconds)
+    done = site.queue.submit(body.id, visitor.name, body.lease, body.said, body.seconds, body.reasons)
     return AnswerOut(id=done.id, again=done.again, next=next_of(site.queue, visitor.name))
 
 
@@ -295,7 +297,7 @@ def remark(visitor: Labelling, site: TheSite, body: RemarkIn) -> Response:
 def progress(visitor: Labelling, site: TheSite) -> ProgressOut:
     """How many you have answered, and what the run waits for."""
     batches = [BatchOut.model_validate(batch) for batch in site.queue.waiting()]
-    return ProgressOut(mine=site.queue.done_by(visitor.name), waiting=batches)
+    return ProgressOut(mine=site.queue.done_by(visitor.name), waiting=batches, reasons=list(site.config.people.reasons))
 
 
 @router.get("/run", tags=["run"])

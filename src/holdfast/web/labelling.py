@@ -106,6 +106,7 @@ def _values(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted |
         "last": last,
         "said": None if last is None else said_of(last),
         "words": words,
+        "reasons": site.config.people.reasons,
         "progress": LabellingProgress(site.queue.done_by(visitor.name), site.queue.waiting()),
     }
 
@@ -137,12 +138,13 @@ def answer(
     submission: Token,
     said: Annotated[Said, Form()],
     seconds: Annotated[float | None, Form(ge=0, le=1e6)] = None,
+    reasons: Annotated[list[str], Form(max_length=50)] = [],  # noqa: B006
     x_fragment: Fragment = None,
 ) -> Response:
     """Store an answer and give the next pair. What went wrong is said above it; nothing is lost."""
     last, words = None, ""
     try:
-        last = site.queue.submit(submission, visitor.name, lease, said, seconds)
+        last = site.queue.submit(submission, visitor.name, lease, said, seconds, reasons)
     except HoldfastError as error:
         words = str(error)
     return go_on(site, visitor, x_fragment, None, last, words)

@@ -12,6 +12,7 @@ from holdfast.models.prompt import plain_text
 from holdfast.people.accounts import Role
 from holdfast.people.label_weights import UNRELIABLE_WEIGHT, read_quality
 from holdfast.people.quality import FEWEST_ANSWERS
+from holdfast.people.reasons import read_reasons
 from holdfast.people.remarks import read_remarks
 from holdfast.people.requests import ACTIONS, OwnerAction, checked
 from holdfast.preferences.comparison import Comparison
@@ -131,7 +132,7 @@ def quality(request: Request, visitor: Watching, site: TheSite) -> Response:
     return page(
         request, "quality.html", visitor, quality=team, names=names, pairs=pairs,
         unreliable=site.config.people.unreliable, weight=UNRELIABLE_WEIGHT, fewest=FEWEST_ANSWERS,
-        remarks=remarks,
+        remarks=remarks, reasons=read_reasons(site.store.database, site.run.key),
     )  # fmt: skip
 
 

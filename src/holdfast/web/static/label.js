@@ -27,6 +27,7 @@
 
   function show(html) {
     const held = pair.querySelector("#answer")?.dataset.lease;
+    const chosen = [...pair.querySelectorAll("[name=reasons]:checked")].map((one) => one.value);
     pair.innerHTML = html;
     prepare();
     announce();
@@ -34,6 +35,8 @@
     if (pair.querySelector("#answer")?.dataset.lease !== held) {
       shownAt = performance.now();
       scrollTo({ top: 0 });
+    } else {
+      for (const one of pair.querySelectorAll("[name=reasons]")) one.checked = chosen.includes(one.value);
     }
     // Where the reader was is gone; the prompt is where reading goes on.
     const title = pair.querySelector("h2");
@@ -134,7 +137,7 @@
       return;
     }
     if (!keys.checked || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-    const button = pair.querySelector(`button[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
+    const button = pair.querySelector(`:is(button, input)[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
     if (!button || busy) return;
     event.preventDefault();
     button.click();
