@@ -50,6 +50,8 @@ ALSO = ("peft", "sqlalchemy")  # what the guard needs beside TRL
 FIRST_SEED = 1000
 KINDS = ("plain", "forms", "grpo", "rloo")
 ANSWERS_TO_MEASURE = 200
+# The function of the forms that is hacked, the first of each, as a verdict names it.
+HACKED = "'words' gained"
 
 # Chosen on seed 0.
 JOB: dict[str, Any] = {
@@ -221,11 +223,13 @@ def of_seed(python: Path, seed: int, work: Path, kind: str) -> dict[str, Any]:
 def held(found: dict[str, Any], kind: str) -> bool:
     """Whether a seed shows what it has to."""
     if kind == "forms":
-        # Called by the first audit and rolled back, the function to blame weighed down, and beta switched on.
+        # Called by the first audit, which names the function that is hacked, and rolled back at once; in the end that
+        # function weighs less and beta is switched on.
         return all(
             form["verdicts"][0][0] in ALARMS
+            and HACKED in form["verdicts"][0][1]
             and form["rollbacks"][0] == [3, 0]
-            and sum(form["weights"][1]) < sum(form["weights"][0])
+            and form["weights"][1][0] < form["weights"][0][0]
             and form["beta"][1] > form["beta"][0]
             for form in found["forms"].values()
         )

@@ -238,7 +238,7 @@ def test_one_function_alone_cannot_be_weighed_down(make: Callable[..., Made]) ->
     trainer, callback = make(lambda round: round == 1, steps=4)
     trainer.train()
     assert trainer.reward_weights.tolist() == [1.0]
-    assert callback.host.discount("words") is None
+    assert callback.host.discount("words", 0.5) is None
 
 
 def test_a_reward_of_numbers_claims_nothing_before_audits_say_what_it_is_worth(make: Callable[..., Made]) -> None:

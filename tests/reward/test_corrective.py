@@ -153,7 +153,7 @@ def test_a_given_reward_has_it_on_top_in_steps_and_in_audits(store: PreferenceSt
     margin_P, parts = reward.margins(pairs)
     assert torch.allclose(margin_P, plain.margins(pairs)[0] + 2.0 * corrective.margins(pairs))
     assert torch.allclose(sum(parts.values(), torch.zeros(6)), margin_P)
-    assert reward.discount(AUDIT_LABELS) is None, "what people have said is no hack"
+    assert reward.discount(AUDIT_LABELS, 0.5) is None, "what people have said is no hack"
     assert torch.equal(reward.reward(rollout, rng).scores_B, scored.scores_B)
     # A checkpoint tells of it, and one from before it does not.
     again = given_reward(corrective_of(store))

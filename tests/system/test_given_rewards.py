@@ -24,6 +24,7 @@ import web_site
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.cli.main import main
 from holdfast.config import load_config
+from holdfast.guard.ladder import DISCOUNT
 from holdfast.models.batches import take_rows
 from holdfast.models.codec import Codec
 from holdfast.models.tiny import word_tokenizer
@@ -235,14 +236,14 @@ def test_what_people_do_not_grant_counts_for_less_and_stays_so(tmp_path: Path) -
     run = small_run.run(tmp_path / "whole", **settings)
     discounts = [event for event in events_of(run, "action") if event["rung"] == "discount"]
     assert discounts
-    assert (discounts[0]["before"], discounts[0]["after"]) == ({"share": 1.0}, {"share": 0.5})
+    assert (discounts[0]["before"], discounts[0]["after"]) == ({"share": 1.0}, {"share": DISCOUNT})
     named = next(
         event["evidence"]["component"] for event in events_of(run, "verdict") if "component" in event["evidence"]
     )
     assert f"the component '{named}'" in discounts[0]["words"]
     newest = CheckpointStore(run / "checkpoints")
     document = newest.load(newest.names()[-1]).documents["parts"]["reward"]  # type: ignore[index,call-overload]
-    assert 0.5 in json.loads(json.dumps(document))["source"]["factors"].values()
+    assert DISCOUNT in json.loads(json.dumps(document))["source"]["factors"].values()
     # A rollback takes the policy back and not what is known of the reward; a killed run has both again.
     killed = run_until(tmp_path, Point("holdfast.run.loop:OnlineLoop.commit", about="round-0003"), **settings)
     resume(killed)

@@ -20,16 +20,23 @@ from holdfast.preferences.pair import Pair
 @dataclass(frozen=True)
 class Told:
     """What a reward says of a pair: how likely people are to prefer the first side, and of a reward that is one number
-    how much more the first side got, in all and for each component."""
+    how much more the first side got, in all and for each component; `whole` is that of the reward before any component
+    of it was counted for less."""
 
     claim: float
     margin: float | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    whole: float | None = None
 
     @property
     def sureness(self) -> float:
-        """By what pairs are ordered: a reward may not know yet what its numbers are worth."""
-        return self.claim if self.margin is None else self.margin
+        """By what pairs are ordered: a reward may not know yet what its numbers are worth.
+
+        A component that counts for less still stands in the answers of the policy that has learnt it: to count it in
+        full points at what it has done.
+        """
+        known = [value for value in (self.whole, self.margin) if value is not None]
+        return known[0] if known else self.claim
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ class PairScores:
 
     margin_P: Tensor
     parts: Mapping[str, Tensor] = field(default_factory=dict)
+    whole_P: Tensor | None = None  # before any component was counted for less, where one is
 
 
 @dataclass
@@ -81,11 +89,13 @@ class ScalarClaimant:
         margins = scores.margin_P.tolist()
         claims = self.scale.claims([m if math.isfinite(m) else 0.0 for m in margins])
         parts = {name: values_P.tolist() for name, values_P in scores.parts.items()}
+        whole = margins if scores.whole_P is None else scores.whole_P.tolist()
         return [
             Told(
                 claims[n] if math.isfinite(margin) else 0.5,
                 margin if math.isfinite(margin) else 0.0,
                 {name: values[n] for name, values in parts.items() if math.isfinite(values[n])},
+                whole[n] if math.isfinite(margin) else 0.0,
             )
             for n, margin in enumerate(margins)
         ]

@@ -129,7 +129,7 @@ class Host(Protocol[Player]):
         """Refresh the reward on new labels, now or in the next round."""
         ...
 
-    def discount(self, component: str) -> Change | None:
+    def discount(self, component: str, factor: float) -> Change | None:
         """Count a component of the reward for less, the one that is being hacked; an empty name is the whole reward."""
         ...
 

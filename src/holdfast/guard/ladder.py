@@ -36,6 +36,9 @@ MOST_TIGHTENED = 3
 # What a rung multiplies: the KL target, so that beta_factor does not have to fight it, and a round's comparisons.
 BUDGET_FACTOR = 0.7
 MORE_LABELS = 2.0
+# What is left each time of a component that pays for what people do not grant. A half of it may still pay more than
+# what is worth something.
+DISCOUNT = 0.25
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from holdfast.guard.claims import UNCLAIMED
 from holdfast.guard.drift import JudgeDrift
 from holdfast.guard.guard import Guard
 from holdfast.guard.host import Change, Good, Host, Player
-from holdfast.guard.ladder import BUDGET_FACTOR, Action, Ladder, Rung
+from holdfast.guard.ladder import BUDGET_FACTOR, DISCOUNT, Action, Ladder, Rung
 from holdfast.guard.plan import KINDS, AuditPlan, split
 from holdfast.guard.threshold import planned_bar
 from holdfast.guard.verdict import Verdict, preferred_words
@@ -231,7 +231,7 @@ class Review(Generic[Player]):
             case "adversarial":
                 return host.adversarial(self.good)
             case "discount":
-                return host.discount(action.component)
+                return host.discount(action.component, DISCOUNT)
             case _:
                 raise HoldfastError(f"The guard knows no remedy called {action.rung}.")
 

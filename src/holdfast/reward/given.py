@@ -31,9 +31,6 @@ from holdfast.text import counted, percent
 # What a source that names no components is called beside the audit labels.
 GIVEN = "the given reward"
 
-# What the guard leaves of a component that is being hacked, each time.
-DISCOUNT = 0.5
-
 
 class PromptRow(NamedTuple):
     """A prompt as the source is asked about it: its text or turns, and the further columns of its row."""
@@ -161,8 +158,9 @@ class GivenReward:
         """There is nothing else to go on with."""
         return False
 
-    def margins(self, pairs: Sequence[Pair]) -> tuple[Tensor, dict[str, Tensor]]:
-        """margin_P: how much more the first sides get, and of which component; NaN where a side has no score."""
+    def margins(self, pairs: Sequence[Pair]) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """margin_P: how much more the first sides get, of which component, and by the reward that no component of was
+        counted for less; NaN where a side has no score."""
         tokens = [side for pair in pairs for side in (pair.a, pair.b)]
         ends = [bool(side) and side[-1] == self.eos_id for side in tokens]
         prompts = [pair.prompt for pair in pairs for _ in "ab"]
@@ -170,24 +168,25 @@ class GivenReward:
         group = 2 if self.source.compares else 1
         scores = self.source.score(self._asked(prompts, [self.decode(side) for side in tokens], ends, group))
         parts = {name: values_B[0::2] - values_B[1::2] for name, values_B in scores.components.items()}
-        margin_P = scores.total_B[0::2] - scores.total_B[1::2]
+        margin_P, whole_P = (total_B[0::2] - total_B[1::2] for total_B in (scores.total_B, scores.undiscounted_B))
         if self.corrective is None or not self.corrective.in_use:
-            return margin_P, parts
+            return margin_P, parts, whole_P
         added_P = self.corrective.margins(pairs)
-        return margin_P + self.standard.sd * added_P, self._with_labels(parts, margin_P, added_P)
+        more_P = self.standard.sd * added_P
+        return margin_P + more_P, self._with_labels(parts, margin_P, added_P), whole_P + more_P
 
     def _with_labels(self, components: Mapping[str, Tensor], given: Tensor, added: Tensor) -> dict[str, Tensor]:
         """The components with what the corrective adds, all in the unit of the reward that is given."""
         return {**(components or {GIVEN: given}), AUDIT_LABELS: self.standard.sd * added}
 
-    def discount(self, component: str) -> Discount | None:
-        """Count a component for half of what it does; of one that is no share of the reward, the whole.
+    def discount(self, component: str, factor: float) -> Discount | None:
+        """Count a component for less than it does; of one that is no share of the reward, the whole.
 
         What people's own answers have added stays: it is made anew of more of them.
         """
         if component == AUDIT_LABELS:
             return None
-        return self.source.discount(component, DISCOUNT) or self.source.discount("", DISCOUNT)
+        return self.source.discount(component, factor) or self.source.discount("", factor)
 
     def _ask(self, rollout: Rollout, group: int) -> Scores:
         answers = rollout.texts or [self.decode(response) for response in rollout.responses]

@@ -64,13 +64,20 @@ class Scores:
     """The scores of a batch: the reward, its components by name, and why some answers have none (by row).
 
     What could not be scored is NaN. A source of one component need not name it. `weights` say how much of the reward
-    one unit of a component is; of a component without one that is not known.
+    one unit of a component is; of a component without one that is not known. `whole_B` is what the reward was before
+    components were counted for less, where some are.
     """
 
     total_B: Tensor
     components: Mapping[str, Tensor] = field(default_factory=dict)
     unscored: Mapping[int, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    whole_B: Tensor | None = None
+
+    @property
+    def undiscounted_B(self) -> Tensor:
+        """The reward as its source gives it."""
+        return self.total_B if self.whole_B is None else self.whole_B
 
     @property
     def scored_B(self) -> Tensor:

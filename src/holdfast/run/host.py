@@ -188,12 +188,12 @@ class LoopHost:
         self.learner.plateau.reset()  # scores with and without it are not one curve
         return Change(words, before, {"corrective": corrective.labels})
 
-    def discount(self, component: str) -> Change | None:
-        """A component counts for half of what it did, or the reward as a whole; an ensemble has no components."""
+    def discount(self, component: str, factor: float) -> Change | None:
+        """A component counts for less than it did, or the reward as a whole; an ensemble has no components."""
         reward = self.learner.reward
         if not isinstance(reward, GivenReward):
             return None
-        done = reward.discount(component)
+        done = reward.discount(component, factor)
         if done is None:
             return None
         what = f"the {self.terms.part} {done.component!r}" if done.component else self.terms.reward

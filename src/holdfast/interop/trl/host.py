@@ -41,8 +41,6 @@ from holdfast.track.tracker import Tracker
 
 # The beta that a policy is held with where it was not held at all: what TRL's own default was before it became 0.
 BETA_FROM_ZERO = 0.04
-# A reward function that pays for what people do not want counts for so much less, each time it is found out.
-DISCOUNT = 0.25
 BEGINNING = "round-0000"
 
 
@@ -235,13 +233,13 @@ class TrainerHost:
         self.event("refresh", reason=reason, **outcome.refresh_event())
         return Change("the ensemble was refreshed on the audits' labels", before, {"version": self.teacher.version})
 
-    def discount(self, component: str) -> Change | None:
+    def discount(self, component: str, factor: float) -> Change | None:
         """Lower the weight of the reward function that is hacked; one alone cannot count for less than itself."""
         reading = self.reading
         if not isinstance(reading, FunctionsReading) or component not in reading.names or len(reading.names) < 2:
             return None
         place, before = reading.names.index(component), self._weights()
-        weights = [weight * DISCOUNT if n == place else weight for n, weight in enumerate(before)]
+        weights = [weight * factor if n == place else weight for n, weight in enumerate(before)]
         self.hands.do("weigh", weights=weights)
         reading.claimant.made += 1  # its claims are those of another reward from now on
         named = [dict(zip(reading.names, each, strict=True)) for each in (before, self._weights())]

@@ -115,6 +115,7 @@ class FunctionsReading:
         self.codec = Codec(tokenizer_of(trainer))
         self._ends = end_ids_of(trainer)
         self.names = distinct([str(name) for name in trainer.reward_func_names])
+        self._weights_F = trainer.reward_weights.clone()  # before the guard counts any for less
         self.claimant = ScalarClaimant(self._pair_scores, part=PART)
         self.terms = Terms(RATE, LENGTH, reward=self.claimant.name, part=PART)
         self.fit, self.labels = None, 0
@@ -126,7 +127,7 @@ class FunctionsReading:
 
     def of_batch(self, rollout: Rollout, values_BF: Tensor) -> Scored:
         values_BF, unscored = scored_values(values_BF)
-        total_B = self._total(values_BF)
+        total_B = self._total(values_BF, self._trainer.reward_weights)
         return Scored(
             members_KB=total_B.nan_to_num(0.0)[None], scores_B=total_B, rewards_B=total_B,
             features_BD=torch.zeros(len(total_B), 1), version=self.claimant.made, labels=0, given_B=total_B,
@@ -136,10 +137,9 @@ class FunctionsReading:
     def of_drawn(self, rollout: Rollout) -> Scored:
         return self.of_batch(rollout, self._ask(rollout.prompts, rollout.responses))
 
-    def _total(self, values_BF: Tensor) -> Tensor:
+    def _total(self, values_BF: Tensor, weights_F: Tensor) -> Tensor:
         """The weighted sum that the trainer forms; NaN where no function has given a number."""
-        weights_F = self._trainer.reward_weights.to(values_BF.device)
-        total_B: Tensor = (values_BF * weights_F).nansum(1)
+        total_B: Tensor = (values_BF * weights_F.to(values_BF.device)).nansum(1)
         total_B[values_BF.isnan().all(1)] = torch.nan
         return total_B
 
@@ -151,9 +151,11 @@ class FunctionsReading:
         prompts = [pair.prompt for pair in pairs for _ in range(2)]
         answers = [side for pair in pairs for side in (pair.a, pair.b)]
         values_BF, _ = scored_values(self._ask(prompts, answers))
-        total_B = self._total(values_BF)
+        weights = self._trainer.reward_weights, self._weights_F
+        totals = [self._total(values_BF, weights_F) for weights_F in weights]
+        margin_P, whole_P = (total_B[0::2] - total_B[1::2] for total_B in totals)
         parts = {name: value_B[0::2] - value_B[1::2] for name, value_B in self._parts(values_BF).items()}
-        return PairScores(total_B[0::2] - total_B[1::2], parts)
+        return PairScores(margin_P, parts, whole_P)
 
 
 def scored_values(values_BF: Tensor) -> tuple[Tensor, Mapping[int, str]]:

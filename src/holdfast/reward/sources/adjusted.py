@@ -44,7 +44,8 @@ class Factors:
         for name, factor in self.of.items():
             if name in scores.components and name in scores.weights:
                 total_B = total_B - (1.0 - factor) * scores.weights[name] * scores.components[name].nan_to_num(0.0)
-        return replace(scores, total_B=self.get(WHOLE) * total_B)
+        whole_B = scores.undiscounted_B if self.of else None
+        return replace(scores, total_B=self.get(WHOLE) * total_B, whole_B=whole_B)
 
 
 class AdjustedSource:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -58,21 +58,32 @@ class PartsSource:
     def score(self, asked: Asked) -> Scores:
         """Every source is asked about every answer, so that components are there for those that fail a gate as well."""
         scores = self._scores(asked)
+        counted = self._total(scores, asked)
+        return replace(counted, whole_B=self._total(scores, asked, whole=True).total_B) if self._lessened else counted
+
+    def _total(self, scores: Mapping[str, Scores], asked: Asked, whole: bool = False) -> Scores:
+        """The reward of what each part says; of the whole of it, no component counts for less than it did at first."""
         passing_B, unscored = self._gates(scores, len(asked))
+        factors = Factors() if whole else self._factors
         sum_B = torch.zeros(len(asked))
         for name, open_part in self._parts.items():
             if open_part.part.gate is None:
-                raw = open_part.factors.applied(scores[name])
+                raw = scores[name] if whole else open_part.factors.applied(scores[name])
                 missing = {row: f"{name}: {why}" for row, why in raw.unscored.items() if passing_B[row]}
                 unscored = {**missing, **unscored}
-                weight = open_part.part.weight * self._factors.get(name)
+                weight = open_part.part.weight * factors.get(name)
                 in_B = passing_B & raw.scored_B
                 sum_B += weight * normalised(raw.total_B, in_B, open_part.part.normalise, asked.group)
         out_B = torch.tensor([row in unscored for row in range(len(asked))], dtype=torch.bool)
         in_B = passing_B & ~out_B
         floor = min(0.0, float(sum_B[in_B].min())) if bool(in_B.any()) else 0.0
         total_B = torch.where(passing_B, sum_B, torch.full_like(sum_B, floor)).masked_fill(out_B, math.nan)
-        return Scores(self._factors.get(WHOLE) * total_B, self._components(scores), dict(sorted(unscored.items())))
+        return Scores(factors.get(WHOLE) * total_B, self._components(scores), dict(sorted(unscored.items())))
+
+    @property
+    def _lessened(self) -> bool:
+        """Whether anything counts for less than it did at first."""
+        return bool(self._factors.of) or any(open_part.factors.of for open_part in self._parts.values())
 
     def discount(self, component: str, factor: float) -> Discount | None:
         """Of a part, or of a component of one; None where there is none such, and of a gate, which has no weight."""

@@ -1,4 +1,7 @@
-"""One process that holds somebody's reward function: begun, asked, and killed where it does not answer."""
+"""One process that holds somebody's reward function: begun, asked, and killed where it does not answer.
+
+Processes are forked from one that has done the imports that all of them need (`reward/sources/nursery.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +19,7 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.reward.outcome import OneScore, Unscored
 
-START = "import sys; sys.path[:] = sys.argv[1:]; from holdfast.reward.sources.worker import main; main()"
+START = "import sys; sys.path[:] = sys.argv[1:]; from holdfast.reward.sources.nursery import main; main()"
 # How long a file may take to be imported, a model that it loads included.
 START_SECONDS = 300.0
 # A worker that gives questions up in time by itself is waited for this much longer.
@@ -24,6 +29,7 @@ MEMORY_SHARE = 0.5
 LONGEST_REPLY = 64 << 20
 # One process uses one core, and the order of a set is the same in each.
 SURROUNDINGS = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+LOST = "The process that starts those of the reward has ended; it is started again with the next answer."
 
 
 class Lost(Exception):
@@ -43,6 +49,108 @@ class Taken:
     columns: frozenset[str] | None
 
 
+@dataclass(frozen=True)
+class Newborn:
+    """A process of the nursery's, and the two ends of what is said to it; `code` comes when it ends, None if nobody
+    knows."""
+
+    pid: int
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    code: asyncio.Future[int | None]
+
+    async def wait(self) -> int | None:
+        return await asyncio.shield(self.code)
+
+    def kill(self) -> None:
+        """With all that it has started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def send(self, document: Any) -> None:
+        self.writer.write(json.dumps(document).encode() + b"\n")
+
+    async def line(self) -> Any:
+        """The next thing that it says; None where it says nothing more."""
+        with suppress(ConnectionError):
+            line = await self.reader.readline()
+            return json.loads(line) if line.endswith(b"\n") else None
+        return None
+
+
+class Nursery:
+    """Where workers are forked, begun with the first of them, and again where it was lost. Of one event loop."""
+
+    def __init__(self) -> None:
+        self._asked: socket.socket | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._waiting = deque[asyncio.Future[tuple[int, asyncio.Future[int | None]]]]()
+        self._living = dict[int, asyncio.Future[int | None]]()
+        self._beginning = asyncio.Lock()
+
+    async def bear(self) -> Newborn:
+        """A process that waits for its order."""
+        loop = asyncio.get_running_loop()
+        async with self._beginning:
+            asked = self._asked or await self._begin()
+        ours, theirs = socket.socketpair()
+        try:
+            born = loop.create_future()
+            self._waiting.append(born)
+            with theirs:
+                socket.send_fds(asked, [b"+"], [theirs.fileno()])
+            pid, code = await born
+            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_REPLY)
+        except BaseException as error:
+            ours.close()  # it ends, since nobody asks it anything
+            if isinstance(error, OSError):
+                raise HoldfastError(LOST) from error
+            raise
+        return Newborn(pid, reader, writer, code)
+
+    async def _begin(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-c", START, *sys.path,
+                stdin=theirs, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+                env={**SURROUNDINGS, **os.environ},
+            )  # fmt: skip
+        self._asked = ours
+        self._listener = asyncio.create_task(self._listen(self._process, ours))
+        return ours
+
+    async def _listen(self, process: asyncio.subprocess.Process, asked: socket.socket) -> None:
+        """Hand on who was born and who has ended, until it has ended itself."""
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            said = json.loads(line)
+            if "born" in said:
+                born, pid = self._waiting.popleft(), said["born"]
+                self._living[pid] = asyncio.get_running_loop().create_future()
+                if not born.done():
+                    born.set_result((pid, self._living[pid]))
+            else:
+                self._living.pop(said["ended"]).set_result(said["code"])
+        await process.wait()
+        asked.close()
+        self._asked = None
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(HoldfastError(LOST))
+        for code in self._living.values():
+            code.set_result(None)
+        self._waiting.clear()
+        self._living.clear()
+
+    async def end(self) -> None:
+        """Nobody asks any more."""
+        if self._asked is not None and self._listener is not None:
+            self._asked.shutdown(socket.SHUT_RDWR)
+            await self._listener
+
+
 @dataclass(eq=False)
 class Worker:
     """A process that is ready. `room` is for how many more questions; `lost` says why it answers none any more.
@@ -50,7 +158,7 @@ class Worker:
     `alone`: when it was lost it was at one question, which is to blame.
     """
 
-    process: asyncio.subprocess.Process
+    process: Newborn
     taken: Taken
     room: int = 1
     lost: str = ""
@@ -65,7 +173,7 @@ class Worker:
         reply = self.asked[number] = asyncio.get_running_loop().create_future()
         late = f"the reward did not answer within {seconds:g} seconds"
         try:
-            _send(self.process, {"id": number, "seconds": left, "asked": asked})
+            self.process.send({"id": number, "seconds": left, "asked": asked})
             async with asyncio.timeout(left + (GRACE_SECONDS if self.taken.asynchronous else 0.0)):
                 outcomes = (await reply).get("outcomes")
         except TimeoutError:
@@ -82,47 +190,37 @@ class Worker:
         """Kill it, and tell whoever waits for it why."""
         if not self.lost:
             self.lost, self.alone = why, len(self.asked) <= 1
-        self.kill()
+        self.process.kill()
         for waiting in self.asked.values():
             if not waiting.done():
                 waiting.set_exception(Lost(self.lost, self.alone))
-
-    def kill(self) -> None:
-        """With all that it has started."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
 
     async def read(self) -> None:
         """Hand on what it says until it ends."""
         why = ""
         try:
-            while reply := await _line(self.process):
+            while reply := await self.process.line():
                 waiting = self.asked.get(reply["id"])
                 if waiting is not None and not waiting.done():
                     waiting.set_result(reply)
         except ValueError as error:
             why = f"the reward's process gave a reply that cannot be read ({error})"
         if why or self.lost:
-            self.kill()
+            self.process.kill()
         self.end(why or _ended(await self.process.wait()))
 
 
-async def start_worker(spec: str, setting: str) -> Worker:
+async def start_worker(nursery: Nursery, spec: str, setting: str) -> Worker:
     """A process that has imported the file and found the function in it, or a sentence about why there is none."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-c", START, *sys.path,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LONGEST_REPLY, start_new_session=True,
-        env={**SURROUNDINGS, **os.environ},
-    )  # fmt: skip
+    process = await nursery.bear()
     try:
-        _send(process, {"spec": spec, "setting": setting, "memory": int(MEMORY_SHARE * _machine_memory())})
+        process.send({"spec": spec, "setting": setting, "memory": int(MEMORY_SHARE * _machine_memory())})
         async with asyncio.timeout(START_SECONDS):
-            said = await _line(process)
+            said = await process.line()
             if said is None:
                 raise HoldfastError(f"{spec} cannot be used: while it was imported, {_ended(await process.wait())}.")
     except BaseException as error:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         if isinstance(error, TimeoutError):
             raise HoldfastError(
                 f"{spec} was not imported within {START_SECONDS:g} seconds; see what holds it up."
@@ -137,23 +235,13 @@ async def start_worker(spec: str, setting: str) -> Worker:
     return worker
 
 
-def _send(process: asyncio.subprocess.Process, document: Any) -> None:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(document).encode() + b"\n")
-
-
-async def _line(process: asyncio.subprocess.Process) -> Any:
-    """The next thing that it says; None where it says nothing more."""
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    return json.loads(line) if line.endswith(b"\n") else None
-
-
 def _outcome(given: float | str, more: Any) -> OneScore | Unscored:
     return Unscored(given, more) if isinstance(given, str) else OneScore(given, more)
 
 
-def _ended(code: int) -> str:
+def _ended(code: int | None) -> str:
+    if code is None:
+        return "the reward's process ended"
     if code >= 0:
         return f"the reward's process ended by itself (exit code {code})"
     hint = ", as the system does where memory runs out" if -code == signal.SIGKILL else ""

@@ -30,7 +30,9 @@ from holdfast.reward.sources.call import Call, Question
 def main() -> None:
     """Serve one function until the pipe is closed."""
     questions, answers = _pipes()
-    order = json.loads(questions.readline())
+    if not (line := questions.readline()):
+        return  # nobody asks after all
+    order = json.loads(line)
     _keep_within(order["memory"])
     # Files beside the user's own are found, as where it is run by itself.
     sys.path.insert(0, str(Path(order["spec"].rpartition(":")[0]).resolve().parent))
@@ -117,8 +119,9 @@ async def _overlapping(call: Call, questions: BinaryIO, tell: Callable[[object],
 
 def _read(questions: BinaryIO, put: Callable[[dict[str, Any]], object]) -> None:
     """Every question as it comes; without anybody to ask any, the process ends, whatever it is at."""
-    for line in questions:
-        put(json.loads(line))
+    with suppress(ConnectionError):
+        for line in questions:
+            put(json.loads(line))
     os._exit(0)
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError
 from holdfast.remote.event_loop import event_loop
 from holdfast.reward.outcome import OneScore, Unscored
-from holdfast.reward.sources.process import Lost, Taken, Worker, start_worker
+from holdfast.reward.sources.process import Lost, Nursery, Taken, Worker, start_worker
 
 T = TypeVar("T")
 
@@ -52,6 +52,7 @@ class Workers:
 
     def __init__(self, spec: str, setting: str, allowance: Allowance) -> None:
         self._spec, self._setting, self._allowance = spec, setting, allowance
+        self._nursery = Nursery()
         self._living = set[Worker]()
         self._waiting = deque[asyncio.Future[Worker]]()
         self._starting = 0
@@ -78,7 +79,7 @@ class Workers:
             raise
 
     async def _first(self) -> Taken:
-        worker = await start_worker(self._spec, self._setting)
+        worker = await start_worker(self._nursery, self._spec, self._setting)
         worker.room = self._room(worker.taken)
         self._living.add(worker)
         return worker.taken
@@ -88,6 +89,7 @@ class Workers:
             worker.end("the reward was closed")
         await asyncio.gather(*(worker.process.wait() for worker in self._living))
         self._living.clear()
+        await self._nursery.end()
 
     async def _all(self, questions: Sequence[Any]) -> list[Outcomes]:
         return list(await asyncio.gather(*(self._outcomes(asked) for asked in questions)))
@@ -122,7 +124,7 @@ class Workers:
         """In a worker that is asked nothing else."""
         async with self._apart:
             try:
-                worker = await start_worker(self._spec, self._setting)
+                worker = await start_worker(self._nursery, self._spec, self._setting)
             except HoldfastError as error:
                 return [Unscored(str(error))] * len(asked)
             try:
@@ -185,7 +187,7 @@ class Workers:
 
     async def _add(self) -> None:
         try:
-            worker = await start_worker(self._spec, self._setting)
+            worker = await start_worker(self._nursery, self._spec, self._setting)
         except HoldfastError as error:
             self._starting -= 1
             if not self._living and not self._starting:  # nobody is left to wait for
@@ -211,7 +213,7 @@ class Workers:
 
 def _kill(workers: set[Worker]) -> None:
     for worker in workers:
-        worker.kill()
+        worker.process.kill()
 
 
 def _memory_of(process: int) -> int:

@@ -23,7 +23,7 @@ from holdfast.control.schedule import SLOWER
 from holdfast.events import event_line
 from holdfast.guard.course import Terms
 from holdfast.guard.host import Change, Good, view_of
-from holdfast.guard.ladder import Action
+from holdfast.guard.ladder import DISCOUNT, Action
 from holdfast.guard.review import Review
 from holdfast.guard.signals import SIGNALS
 from holdfast.guard.trust import AskedAgain
@@ -41,8 +41,6 @@ from holdfast.statistics import Share
 from holdfast.track.tracker import Tracker
 
 TERMS = Terms(rate="the learning rate", length="the longest answer", reward="the reward")
-# A component that is hacked counts for so much of what it did.
-DISCOUNT = 0.5
 # What of an action is the client's to do; the rest belongs to a reward that learns, and is left out.
 ADVISED = ("rollback", "tighten", "slow_down", "discount", "stop")
 # Signals that need what a client may not send, or cannot.
@@ -200,11 +198,11 @@ class ServiceHost:
     def slow_down(self, times: int) -> Change | None:
         return self._reported("slow_down", "the trainer reports a lower learning rate")
 
-    def discount(self, component: str) -> Change | None:
+    def discount(self, component: str, factor: float) -> Change | None:
         what = f"that the component {component!r} counts" if component else "that the reward counts"
         change = self._reported("discount", f"the trainer reports {what} for less")
         if change is not None:
-            self.discounts[component] = DISCOUNT * self.discounts.get(component, 1.0)
+            self.discounts[component] = factor * self.discounts.get(component, 1.0)
         return change
 
     def _reported(self, rung: str, words: str) -> Change | None:
