@@ -114,7 +114,7 @@ class Nursery:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-c", START, *sys.path,
-                stdin=theirs, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+                stdin=theirs.fileno(), stdout=asyncio.subprocess.PIPE, start_new_session=True,
                 env={**SURROUNDINGS, **os.environ},
             )  # fmt: skip
         self._asked = ours
