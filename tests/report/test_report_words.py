@@ -43,6 +43,19 @@ def test_a_run_that_ends_with_a_mean_of_policies_is_told_by_the_mean_s_figures_u
     assert "KL to reference ended at 2.00 nats" in result(make_run(tmp_path, metrics=metrics, events=[mean, gone]))
 
 
+def test_a_given_reward_that_was_changed_on_the_way_is_two_rewards(tmp_path):
+    changes = {"rung": "discount", "before": {"share": 1.0}, "after": {"share": 0.25}}
+    less = [event(0, 0, "standardised", reward="mine.py:score"), event(2, 1, "action", **changes, changed=True)]
+    steps, truth = curve("objective/scores", [0, 1, 2, 3]), gold([0.1, 0.6, 0.3, 0.2])
+    told = result(make_run(tmp_path, metrics=steps, events=less, gold=truth))
+    assert "Reward was 0.00 at first and is 3.00 as it has been counted since round 1: two rewards" in told
+    assert "over-optimised" not in told
+    declined = event(2, 1, "action", **changes, changed=False)
+    told = result(make_run(tmp_path, metrics=steps, events=[less[0], declined], gold=truth))
+    assert "Reward rose from 0.00 to 3.00" in told
+    assert "gold fell by 0.40 while the proxy rose by 2.00" in told
+
+
 def test_gold_that_falls_while_the_proxy_rises_is_named(tmp_path):
     # gold: peak 0.6 at step 2, end 0.2, so a fall of 0.4; the proxy rose from 1.0 at step 2 to 2.5
     run = make_run(

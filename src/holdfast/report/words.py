@@ -72,10 +72,21 @@ def _moved_proxy(run: RunData, curve: Curve) -> str:
     """How the proxy moved; scores of two versions of the ensemble are two scales, between which nothing moves."""
     (first, start), (last, end) = curve[0], curve[-1]
     versions = version_at(run, first), version_at(run, last)
+    if changed := _reward_changed(run, first, last):
+        was, now = format_value(start, beside=end), format_value(end, beside=start)
+        return f"Reward was {was} at first and is {now} as it has been counted since round {changed}: two rewards"
     if versions[0] == versions[1]:
         return _moved("Reward" if run.given_reward else "Proxy", curve)
     words = f"Proxy was {format_value(start, beside=end)} by v{versions[0]} of the ensemble"
     return f"{words} and is {format_value(end, beside=start)} by v{versions[1]}, which are two scales"
+
+
+def _reward_changed(run: RunData, first: int, last: int) -> int | None:
+    """The last round between two steps after which the guard counted a component of a given reward for less, or added
+    what labels say: scores before and after it are of two rewards."""
+    done = [event for event in run.happened("action") if event.fields["rung"] in ("discount", "refresh")]
+    changed = [event.round for event in done if first <= event.step < last and event.fields.get("changed")]
+    return max(changed, default=None) if run.given_reward else None
 
 
 def _peak(curve: Curve) -> str:
@@ -89,7 +100,7 @@ def _parting(run: RunData, proxy: Curve, gold: Curve) -> str:
     """Say so when gold fell after its peak while the proxy went on rising: the mark of over-optimisation.
 
     Gold is noisy, so a fall of less than a fifth of the range it covered in the run is not reported. Nor is a rise
-    from one version of the ensemble to another, which are two scales.
+    from one version of the ensemble to another, which are two scales, or of a given reward that was changed.
     """
     if len(proxy) < 2 or len(gold) < 3:
         return ""
@@ -97,7 +108,8 @@ def _parting(run: RunData, proxy: Curve, gold: Curve) -> str:
     fall = peak - gold[-1][1]
     step, score = min(proxy, key=lambda point: abs(point[0] - peak_step))
     rise = proxy[-1][1] - score
-    if version_at(run, step) != version_at(run, proxy[-1][0]):
+    last = proxy[-1][0]
+    if version_at(run, step) != version_at(run, last) or _reward_changed(run, step, last):
         return ""
     if fall < 0.2 * (peak - min(value for _, value in gold)) or fall <= 0 or rise <= 0:
         return ""
