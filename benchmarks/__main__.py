@@ -42,6 +42,7 @@ ROOMS = {
         "several_processes": "do several processes give the numbers of one?",
         "ray_sweep": "are runs over Ray's workers what they are without?",
         "guarded_step": "what the guard adds to a step with a Python reward",
+        "slow_reward": "how much of a reward's waiting is waited for",
         "reward_service": "`holdfast serve-reward` under 200 clients",
         "guard_over_http": "`holdfast guard serve`: scripted trainings, and 200 clients while it is killed",
     },

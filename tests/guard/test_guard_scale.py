@@ -106,6 +106,16 @@ def test_what_is_told_of_pairs() -> None:
     assert claimant.margins([pair(5, 2), pair(9, 2)]).tolist() == [[3.0, 0.0]]
 
 
+def test_pairs_are_ordered_by_the_whole_reward_of_which_a_component_counts_for_less() -> None:
+    def lessened(pairs: list[Pair]) -> PairScores:
+        scores = by_first_token(pairs)
+        return PairScores(scores.margin_P / 4, scores.parts, scores.margin_P)
+
+    told = ScalarClaimant(lessened).told([pair(5, 1), pair(9, 2)])
+    assert [(each.margin, each.sureness) for each in told] == [(1.0, 4.0), (0.0, 0.0)]
+    assert [each.sureness for each in ScalarClaimant(by_first_token).told([pair(5, 1)])] == [4.0]
+
+
 def test_what_claims_nothing_is_not_held_against_a_policy() -> None:
     lost = [Granted(2, 20, 0.501, UNCLAIMED)]
     assert held_against([lost] * 5) == 0

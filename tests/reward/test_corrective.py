@@ -150,7 +150,8 @@ def test_a_given_reward_has_it_on_top_in_steps_and_in_audits(store: PreferenceSt
     assert torch.equal(scored.rewards_B, without.rewards_B + added_B)
     assert torch.equal(scored.components[AUDIT_LABELS], 2.0 * added_B)
     assert torch.equal(scored.components[GIVEN], torch.tensor([float(len(a)) for a in answers]))
-    margin_P, parts = reward.margins(pairs)
+    margin_P, parts, whole_P = reward.margins(pairs)
+    assert torch.equal(whole_P, margin_P), "nothing counts for less"
     assert torch.allclose(margin_P, plain.margins(pairs)[0] + 2.0 * corrective.margins(pairs))
     assert torch.allclose(sum(parts.values(), torch.zeros(6)), margin_P)
     assert reward.discount(AUDIT_LABELS, 0.5) is None, "what people have said is no hack"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -228,6 +229,20 @@ def test_a_worker_ends_with_whoever_asked(opened: Opener) -> None:
     source.close()
     with pytest.raises(ProcessLookupError):
         os.kill(int(number), 0)
+
+
+def test_workers_end_with_a_source_that_nobody_holds_any_more() -> None:
+    before = set(processes_of(os.getpid()))
+    source = FunctionSource(f"{OWN}:process", Allowance(5.0, 2))
+    source.score(asked("a"))
+    every = set(processes_of(os.getpid())) - before
+    assert len(every) == 2
+    del source
+    gc.collect()
+    end = time.monotonic() + 20.0
+    while there := [number for number in every if Path(f"/proc/{number}").exists() and not is_zombie(number)]:
+        assert time.monotonic() < end, there
+        time.sleep(0.02)
 
 
 def test_workers_end_with_a_run_that_was_killed(tmp_path: Path) -> None:

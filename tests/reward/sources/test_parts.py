@@ -124,6 +124,7 @@ def test_components_and_parts_can_count_for_less_and_the_state_says_so() -> None
     assert both.discount("", 0.5) == Discount("", 1.0, 0.5)
     assert both.discount("", 0.5) == Discount("", 0.5, 0.25)
     assert totals(both.score(asked)) == [0.3125, 0.5]
+    assert both.score(asked).undiscounted_B.tolist() == [3.0, 2.0]
     assert [both.discount(name, 0.5) for name in ("works", "nothing", "rubric/nothing")] == [None] * 3
     other = made()
     other.restore(both.state())
@@ -138,6 +139,7 @@ def test_a_component_of_a_single_source_can_count_for_less() -> None:
     assert source.discount("kind", 0.25) == Discount("kind", 1.0, 0.25)
     scores = source.score(asked)
     assert totals(scores) == [1.25, 0.25, 4.25]
+    assert scores.undiscounted_B.tolist() == [2.0, 1.0, 5.0]
     assert scores.components["kind"].tolist() == [1.0, 1.0, 1.0]
     assert source.discount("nothing", 0.5) is None
     other = AdjustedSource(Given({"kind": 1}))

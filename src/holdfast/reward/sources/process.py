@@ -83,7 +83,6 @@ class Nursery:
 
     def __init__(self) -> None:
         self._asked: socket.socket | None = None
-        self._process: asyncio.subprocess.Process | None = None
         self._listener: asyncio.Task[None] | None = None
         self._waiting = deque[asyncio.Future[tuple[int, asyncio.Future[int | None]]]]()
         self._living = dict[int, asyncio.Future[int | None]]()
@@ -112,13 +111,13 @@ class Nursery:
     async def _begin(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-c", START, *sys.path,
                 stdin=theirs.fileno(), stdout=asyncio.subprocess.PIPE, start_new_session=True,
                 env={**SURROUNDINGS, **os.environ},
             )  # fmt: skip
         self._asked = ours
-        self._listener = asyncio.create_task(self._listen(self._process, ours))
+        self._listener = asyncio.create_task(self._listen(process, ours))
         return ours
 
     async def _listen(self, process: asyncio.subprocess.Process, asked: socket.socket) -> None:
@@ -144,10 +143,15 @@ class Nursery:
         self._waiting.clear()
         self._living.clear()
 
-    async def end(self) -> None:
-        """Nobody asks any more."""
-        if self._asked is not None and self._listener is not None:
-            self._asked.shutdown(socket.SHUT_RDWR)
+    def let_go(self) -> None:
+        """Nobody asks any more, so it ends; any thread may say so."""
+        if self._asked is not None:
+            with suppress(OSError):
+                self._asked.shutdown(socket.SHUT_RDWR)
+
+    async def ended(self) -> None:
+        """Wait until it has."""
+        if self._listener is not None:
             await self._listener
 
 

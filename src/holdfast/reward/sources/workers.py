@@ -59,7 +59,7 @@ class Workers:
         self._numbers = itertools.count()
         self._apart = asyncio.Semaphore(allowance.parallel)
         self._tasks = set[asyncio.Task[None]]()
-        weakref.finalize(self, _kill, self._living)
+        weakref.finalize(self, _kill, self._living, self._nursery)
         self.taken: Taken = self._run(self._first())
 
     def ask(self, questions: Sequence[Any]) -> list[Outcomes]:
@@ -89,7 +89,8 @@ class Workers:
             worker.end("the reward was closed")
         await asyncio.gather(*(worker.process.wait() for worker in self._living))
         self._living.clear()
-        await self._nursery.end()
+        self._nursery.let_go()
+        await self._nursery.ended()
 
     async def _all(self, questions: Sequence[Any]) -> list[Outcomes]:
         return list(await asyncio.gather(*(self._outcomes(asked) for asked in questions)))
@@ -211,9 +212,10 @@ class Workers:
         return not free or ROOM * largest <= free
 
 
-def _kill(workers: set[Worker]) -> None:
+def _kill(workers: set[Worker], nursery: Nursery) -> None:
     for worker in workers:
         worker.process.kill()
+    nursery.let_go()
 
 
 def _memory_of(process: int) -> int:
