@@ -1,7 +1,8 @@
 """Does the guard hold in somebody else's trainer? TRL's GRPO and RLOO on a reward with a flaw in it, bare and guarded.
 
 plain        GRPO at TRL's own defaults (dapo, beta 0) on two plain Python functions, of which one pays for words; in
-             one process, in two with DDP and in two with FSDP2. A healthy control has the other function alone
+             one process and in two with DDP. A healthy control has the other function alone
+sharded      the same in two processes with FSDP2
 forms        six steps on each form that rewards and losses take: async, a reward model, weights, loss types, LoRA
 grpo, rloo   on an ensemble all of whose members pay for words from some step on (`verbosity`), with a beta
 
@@ -48,7 +49,7 @@ from holdfast.worlds.registry import load_task, load_world
 
 ALSO = ("peft", "sqlalchemy")  # what the guard needs beside TRL
 FIRST_SEED = 1000
-KINDS = ("plain", "forms", "grpo", "rloo")
+KINDS = ("plain", "sharded", "forms", "grpo", "rloo")
 ANSWERS_TO_MEASURE = 200
 # The function of the forms that is hacked, the first of each, as a verdict names it.
 HACKED = "'words' gained"
@@ -59,15 +60,13 @@ JOB: dict[str, Any] = {
     "new_tokens": 48, "beta": 0.05, "lr": 1e-3, "beta_factor": 3.0, "pairs": 16, "more_pairs": 48, "cut": 0,
     "resume": "", "reward": "ensemble", "loss": None, "sharded": False,
 }  # fmt: skip
-# What is not named here is TRL's default. There are 64 answers in a step either way.
-PLAIN: dict[str, Any] = {"reward": "flawed", "beta": None, "algorithm": "grpo"}
-PLACES: dict[str, dict[str, Any]] = {
-    "one": {"processes": 1},
-    "ddp": {"processes": 2, "answers": 32},
-    "fsdp2": {"processes": 2, "answers": 32, "sharded": True},
+# What is not named here is TRL's default. There are 64 answers in a step either way. The flaw is there from the start.
+PLAIN: dict[str, Any] = {"reward": "flawed", "beta": None, "algorithm": "grpo", "steps": 24}
+PLACES: dict[str, dict[str, dict[str, Any]]] = {
+    "plain": {"one": {"processes": 1}, "ddp": {"processes": 2, "answers": 32}},
+    "sharded": {"fsdp2": {"processes": 2, "answers": 32, "sharded": True}},
 }
-# In the middle of a step, after the checkpoint of a round that was rolled back.
-CUT, RESUMED_FROM, CUT_CODE = 28, "checkpoint-24", 7
+CUT_CODE = 7
 
 
 def prepare(seed: int, directory: Path) -> RunDirectory:
@@ -171,20 +170,22 @@ def control(python: Path, run: RunDirectory, observer: Observer, seed: int) -> d
 
 
 def resume(python: Path, run: RunDirectory, seed: int, name: str, **changes: Any) -> dict[str, Any]:
-    """The guarded run once more, killed in the middle of a step and resumed in another process."""
+    """The guarded run once more, killed in the middle of its last round and resumed in another process."""
+    steps = changes.get("steps", JOB["steps"])
+    cut, before = steps - JOB["every"] // 2, steps - JOB["every"]
     output, unbroken = run.path.parent / f"{name}-resumed", run.path.parent / f"{name}-guarded"
-    train(python, run, output, seed, guarded=True, cut=CUT, **changes)
-    saved = output / RESUMED_FROM
+    train(python, run, output, seed, guarded=True, cut=cut, **changes)
+    saved = output / f"checkpoint-{before}"
     train(python, run, output, seed, guarded=True, resume=str(saved), **changes)
     one, other = (load_file(path / "final" / "model.safetensors") for path in (unbroken, output))
-    states = [guard_state(path / f"checkpoint-{JOB['steps']}") for path in (unbroken, output)]
+    states = [guard_state(path / f"checkpoint-{steps}") for path in (unbroken, output)]
     found = {
-        "killed_at_step": CUT,
-        "resumed_from": RESUMED_FROM,
+        "killed_at_step": cut,
+        "resumed_from": saved.name,
         "weights_equal": all(torch.equal(one[name], other[name]) for name in one),
         "guard_equal": states[0] == states[1],
     }
-    print(f"seed {seed} {name} killed at step {CUT} and resumed: {found}", flush=True)
+    print(f"seed {seed} {name} killed at step {cut} and resumed: {found}", flush=True)
     return found
 
 
@@ -196,8 +197,8 @@ def guard_state(checkpoint: Path) -> dict[str, Any]:
 
 def arms_of(kind: str) -> dict[str, dict[str, Any]]:
     """The runs of a kind, by name, with what is different in them."""
-    plain = {f"plain-{place}": PLAIN | changes for place, changes in PLACES.items()}
-    return plain if kind == "plain" else {kind: {"algorithm": kind}}
+    plain = {f"plain-{place}": PLAIN | changes for place, changes in PLACES.get(kind, {}).items()}
+    return plain or {kind: {"algorithm": kind}}
 
 
 def of_seed(python: Path, seed: int, work: Path, kind: str) -> dict[str, Any]:
@@ -260,7 +261,7 @@ def main(words: Sequence[str]) -> int:
         held_by_all, seconds = all(held(each, kind) for each in found.values()), time.perf_counter() - began
         print(f"{kind} {'held' if held_by_all else 'NOT HELD'} in {seconds:.0f} s", flush=True)
         holds &= held_by_all
-        settings = JOB | (PLAIN if kind == "plain" else {})
+        settings = JOB | (PLAIN if kind in PLACES else {})
         kept = {"made_by": made_by(), "peer": versions, "settings": settings, "held": held_by_all, "seeds": found}
         keep("trl_guard", kept_before() | {kind: kept})
     return 0 if holds else 1

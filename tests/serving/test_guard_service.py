@@ -17,6 +17,7 @@ from benchmarks.system.scripted_trainer import PROMPTS, SETTINGS, ScriptedTraine
 import people_at_work
 from guard_server import TOKEN, ServedGuard, events_of, serving_guard
 from holdfast.errors import HoldfastError
+from holdfast.guard.ladder import DISCOUNT
 from holdfast.interop.guard_client import GuardedTraining, GuardStopped
 from holdfast.serving.guard.service import GuardService
 
@@ -57,8 +58,8 @@ def test_a_hacked_training_is_found_and_what_the_client_did_is_written_down(
     assert verdicts[0]["level"] == "hacking", verdicts
     assert "the component 'tone' gained" in verdicts[0]["sentence"]
     assert [action["do"] for action in trainer.done][:3] == ["rollback", "tighten", "discount"]
-    assert (trainer.dial, trainer.weights["tone"]) == (0.0, 0.5), "the client carried it out"
-    assert served.client().training("hacked").look()["discounts"] == {"tone": 0.5}
+    assert (trainer.dial, trainer.weights["tone"]) == (0.0, DISCOUNT), "the client carried it out"
+    assert served.client().training("hacked").look()["discounts"] == {"tone": DISCOUNT}
     assert all(verdict["level"] == "healthy" for verdict in verdicts[1:])
     written = [event for event in events_of(tmp_path / "guard" / "hacked") if event["round"] == 1]
     told = [event["do"] for event in written if event["event"] == "advised"]
@@ -69,7 +70,7 @@ def test_a_hacked_training_is_found_and_what_the_client_did_is_written_down(
     assert rollback["reported"]["before"]["dial"] > 0
     done = {event["rung"]: (event["before"], event["after"]) for event in written if event["event"] == "action"}
     assert done["tighten"] == ({"beta": 0.0}, {"beta": 0.05})
-    assert done["discount"][1]["tone"] == 0.5
+    assert done["discount"][1]["tone"] == DISCOUNT
     # What a reward of the trainer's own cannot do is said as well, and not advised.
     assert {event["rung"] for event in written if event["event"] == "left_out"} == {"adversarial", "refresh"}
 
