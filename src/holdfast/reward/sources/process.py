@@ -29,7 +29,7 @@ MEMORY_SHARE = 0.5
 LONGEST_REPLY = 64 << 20
 # One process uses one core, and the order of a set is the same in each.
 SURROUNDINGS = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-LOST = "The process that starts those of the reward has ended; it is started again with the next answer."
+LOST = "The process that starts those of the reward has ended before it had started one."
 
 
 class Lost(Exception):
