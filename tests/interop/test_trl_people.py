@@ -69,7 +69,7 @@ def test_audits_are_answered_in_a_browser(prepared: Path, prompts: list[Any], tm
                 page.wait_for_timeout(60)
             assert training.poll() == 0, said.read_text()
             page.goto(server.address + "/")
-            page.wait_for_selector("text=/by people|people/")
+            page.wait_for_selector("text=/by people|people/ >> visible=true")
             assert errors == []
             browser.close()
     finally:
