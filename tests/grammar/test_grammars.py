@@ -28,6 +28,21 @@ def refusal(written: str, codec: Codec | None = None, **columns: object) -> str:
     return sentence
 
 
+def test_as_a_vllm_server_takes_it(tmp_path: Path) -> None:
+    (tmp_path / "g.lark").write_text('start: "a"')
+    rows = {"a": "choices:x|y", "b": {"type": "integer"}, "c": "regex:a+", "d": f"{tmp_path}/g.lark", "e": "none"}
+    codec = characters()
+    grammars = Grammars.of("column:how", codec, ROOM, rows, {p: {"how": how} for p, how in rows.items()})
+    assert grammars is not None
+    assert [grammars.structured_outputs(codec.encode_prompt(p)) for p in rows] == [
+        {"choice": ["x", "y"]},
+        {"json": {"type": "integer", "x-guidance": {"whitespace_flexible": False}}, "disable_any_whitespace": True},
+        {"regex": "a+"},
+        {"grammar": 'start: "a"'},
+        None,
+    ]
+
+
 def test_nothing_asked_for_is_no_grammar() -> None:
     assert Grammars.of("", characters(), ROOM) is None
     assert Grammars.of("none", characters(), ROOM) is None

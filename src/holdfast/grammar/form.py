@@ -61,6 +61,24 @@ def file_of(written: str) -> Path | None:
     return Path(written.rpartition(":")[0]) if ".py:" in written else None
 
 
+def structured_outputs(form: Form) -> dict[str, Any]:
+    """The same as a vLLM server's `structured_outputs`; it has to use its backend guidance, which is our engine too."""
+    match form.kind:
+        case "schema":
+            schema = json_of(form.text)
+            compact = {"whitespace_flexible": False, **schema.get("x-guidance", {})}
+            return {"json": {**schema, "x-guidance": compact}, "disable_any_whitespace": True}
+        case "choices":
+            return {"choice": json_of(form.text)}
+        case "mask":
+            raise HoldfastError(
+                f"{form.name} is code of yours, which a vLLM server does not have: leave vllm.url out, or give a "
+                "grammar that it can be sent."
+            )
+        case _:
+            return {"grammar" if form.kind == "lark" else "regex": form.text}
+
+
 def _schema(written: object, name: str, file: Path | None = None) -> Form:
     try:
         schema = json_of(written) if isinstance(written, str) else dict(written)  # type: ignore[call-overload]

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.grammar.ending import EndInTime
 from holdfast.grammar.engine import Engine, Matched
-from holdfast.grammar.form import COLUMN, NONE, SETTING, Form, form_of
+from holdfast.grammar.form import COLUMN, NONE, SETTING, Form, form_of, structured_outputs
 from holdfast.grammar.mask import MaskRules, trie_of
 from holdfast.grammar.spelling import Speller, SpeltGrammar
 from holdfast.grammar.vocabulary import Vocabulary
@@ -84,6 +84,11 @@ class Grammars:
                 f"{SETTING} is {self.written}, and the prompt {self._codec.decode(key)[:60]!r} has no row."
             )
         return self._forms[key]
+
+    def structured_outputs(self, ids: Sequence[int]) -> dict[str, Any] | None:
+        """A prompt's grammar as a vLLM server takes it."""
+        form = self.form_of_prompt(ids)
+        return None if form is None else structured_outputs(form)
 
     def allows(self, prompt: Prompt, answer: str) -> bool:
         """Whether a text is an answer to a prompt, however it is cut into tokens and however long it is."""
