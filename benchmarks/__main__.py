@@ -44,6 +44,7 @@ ROOMS = {
         "guarded_step": "what the guard adds to a step with a Python reward",
         "slow_reward": "how much of a reward's waiting is waited for",
         "reward_service": "`holdfast serve-reward` under 200 clients",
+        "structured_valid": "are answers under a grammar what it asks for, as others judge it?",
         "guard_over_http": "`holdfast guard serve`: scripted trainings, and 200 clients while it is killed",
     },
     "faults": {

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 # Up to this many tokens are tried one by one; of more, one of each kind.
 ONE_BY_ONE = 64
 # Tokens that a search for the shortest completion tries: thoroughly, once for a grammar; and on the way.
-THOROUGH, BRIEF = 20_000, 500
+THOROUGH, BRIEF = 20_000, 2_000
 # A set of more than this share of the vocabulary is that of free text, where a bracket closes nothing.
 FREE_TEXT = 0.3
-# Random answers by which it is measured how much an ending takes, and by how much one token can lengthen it.
-MEASURED = 12
-STEPS_BETWEEN = 3
+# Tokens of random answers by which it is measured how much an ending takes, and by how much one token lengthens it.
+MEASURED = 240
+# Random answers do not show everything: a token may lengthen an ending by half as much again, and by the rest of a
+# character that it begins.
+MORE, LONGEST_REST = 1.5, 3
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class EndInTime:
     vocabulary: Vocabulary
     structure: Habit = field(repr=False)
     text: Habit = field(repr=False)
+    singles: npt.NDArray[np.bool_] = field(repr=False)
     tail: int = 0
     growth: int = 0
 
@@ -77,26 +80,25 @@ class EndInTime:
     def of(cls, vocabulary: Vocabulary) -> EndInTime:
         """For a vocabulary, not yet measured on a grammar."""
         structure = Habit.of(vocabulary, CLOSING, _kind)
-        return cls(vocabulary, structure, Habit.of(vocabulary, CLOSING_TEXT, _kind_in_text))
+        text = Habit.of(vocabulary, CLOSING_TEXT, _kind_in_text)
+        return cls(vocabulary, structure, text, np.array([len(piece) == 1 for piece in vocabulary.pieces]))
 
     def measured(self, start: Speller, room: int) -> EndInTime:
         """For the grammar of this empty answer."""
-        longest, growth = 0, 1
+        longest, growth, steps = 0, 1, 0
         rng = np.random.default_rng(0)
-        for _ in range(MEASURED):
+        while steps < MEASURED:
             speller, before = start.copy(), 0
             for step in range(room):
+                steps += 1
                 ids = self.ids(speller.bits())
-                if len(ids) == 0:
-                    break
-                token = int(rng.choice(ids))
+                token = int(rng.choice(ids)) if len(ids) else self.vocabulary.end
                 if token == self.vocabulary.end or not speller.take(token):
                     break
-                if step % STEPS_BETWEEN < 2:
-                    need = len(self.closed(speller, room) or ())
-                    longest = max(longest, need)
-                    growth = max(growth, need - before + 1) if step % STEPS_BETWEEN == 1 else growth
-                    before = need
+                need = len(self.closed(speller, room) or ())
+                growth = max(growth, need - before + 1) if step else growth
+                longest, before = max(longest, need), need
+        growth = round(MORE * growth) + LONGEST_REST
         return replace(self, tail=longest + 2 * growth, growth=growth)
 
     def ids(self, bits: bytes) -> npt.NDArray[np.int64]:
@@ -155,7 +157,7 @@ class EndInTime:
             only = len(ids) == 1
             if self.vocabulary.end in ids:
                 return [*taken, self.vocabulary.end]
-            steps = [at.stretch() or ids.tolist()] if only else [[token] for token in self._candidates(ids)]
+            steps = [at.stretch() or ids.tolist()] if only else [[token] for token in self._candidates(ids, True)]
             state = (length, bits, tuple(steps[0]) if only else ())
             if state in seen:
                 continue
@@ -167,33 +169,46 @@ class EndInTime:
                     heapq.heappush(waiting, (length + len(step), made, [*taken, *step], after))
         return None
 
-    def _candidates(self, ids: npt.NDArray[np.int64]) -> list[int]:
-        """The tokens, or of many one of each kind, those that close most first."""
+    def _candidates(self, ids: npt.NDArray[np.int64], single: bool = False) -> list[int]:
+        """The tokens, or of many one of each kind, those that close most first; and all `single` characters."""
         habit = self._habit(len(ids))
         ordered = ids[np.argsort(habit.ranks[ids])]
         if len(ordered) <= ONE_BY_ONE:
             return [int(token) for token in ordered]
         _, first = np.unique(habit.kinds[ordered], return_index=True)
-        return [int(token) for token in ordered[np.sort(first)]]
+        tried = np.zeros(len(ordered), dtype=bool)
+        tried[first] = True
+        if single:
+            tried |= self.singles[ordered]
+        return [int(token) for token in ordered[tried]]
 
-    def in_time(self, speller: Speller, bits: bytes, left: int) -> bytes:
+    def in_time(
+        self, speller: Speller, bits: bytes, left: int, hint: Sequence[int] = ()
+    ) -> tuple[bytes, Sequence[int]]:
         """Of the tokens that may come next those after which the answer can end within `left`, this one included.
 
-        All of them where an end is far enough away or cannot be reached any more: then the answer will be cut.
+        All of them where an end is far enough away or cannot be reached any more: then the answer will be cut. Also the
+        way to an end that was found; `hint` is one that may still be a way.
         """
-        way = self.closed(speller, left) or self._search(speller, left, BRIEF)
+        way = self._way(speller, left, hint)
         if way is None or len(way) + self.growth < left:
-            return bits
+            return bits, way or ()
         ids = self.ids(bits)
         if len(ids) == 1:
-            return bits
+            return bits, way
         tried = self._candidates(ids)
-        known = [way, way[1:]]
+        known = [rest for rest in (way, way[1:]) if rest]
         good = {token for token in tried if token == way[0] or self._ends(speller, token, left, known)}
         if len(ids) > len(tried):  # those of a kind with one that was tried
             kinds = self._habit(len(ids)).kinds
-            return packed(ids[np.isin(kinds[ids], kinds[sorted(good)])], len(self.vocabulary))
-        return packed(sorted(good), len(self.vocabulary))
+            return packed(ids[np.isin(kinds[ids], kinds[sorted(good)])], len(self.vocabulary)), way
+        return packed(sorted(good), len(self.vocabulary)), way
+
+    def _way(self, speller: Speller, left: int, hint: Sequence[int]) -> list[int] | None:
+        """A way to an end within `left`."""
+        known = list(hint) if 0 < len(hint) <= left and speller.fits(hint) else None
+        closed = self.closed(speller, left if known is None else len(known) - 1)
+        return closed or known or self._search(speller, left, BRIEF)
 
     def _ends(self, speller: Speller, token: int, left: int, known: list[list[int]]) -> bool:
         """Whether an answer that goes on with a token can end within `left`; a way to do so joins the known ones."""
@@ -224,12 +239,19 @@ def _count(bits: bytes) -> int:
 
 def _kind(piece: bytes) -> bytes:
     """Tokens of one kind do the same to what is open, as far as one can see: runs of letters are like one letter."""
-    return _RUNS.sub(b"w", re.sub(rb"[0-9]+", b"0", piece))
+    return _RUNS.sub(b"w", re.sub(rb"[0-9]+", b"0", piece)) + _missing(piece)
 
 
 def _kind_in_text(piece: bytes) -> bytes:
-    """In text only what may end it or escape from it is told apart."""
-    return _kind(piece) if b'"' in piece or b"\\" in piece else b"w"
+    """In text only what may end it or escape from it is told apart, and what has begun a character."""
+    return _kind(piece) if b'"' in piece or b"\\" in piece else b"w" + _missing(piece)
+
+
+def _missing(piece: bytes) -> bytes:
+    """As many bytes as a character lacks that a token begins."""
+    lead = next((at for at in range(1, 5) if piece[-at:][:1] >= b"\xc0"), 0)
+    length = 0 if not lead else 2 + (piece[-lead] >= 0xE0) + (piece[-lead] >= 0xF0)
+    return b"\xff" * max(0, length - lead)
 
 
 _RUNS = re.compile(rb"[A-Za-z_ \x80-\xff]+")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.grammar.ending import EndInTime
-from holdfast.grammar.engine import Engine, Matched
+from holdfast.grammar.engine import Matched
 from holdfast.grammar.form import COLUMN, NONE, SETTING, Form, form_of, structured_outputs
-from holdfast.grammar.mask import MaskRules, trie_of
+from holdfast.grammar.lexicon import lexicon_of
+from holdfast.grammar.mask import MaskRules
 from holdfast.grammar.spelling import Speller, SpeltGrammar
-from holdfast.grammar.vocabulary import Vocabulary
 from holdfast.grammar.walk import Grammar
 from holdfast.models.codec import Codec
 from holdfast.models.prompt import Prompt, plain_text
@@ -26,6 +24,7 @@ class Grammars:
     def __init__(self, written: str, codec: Codec, room: int, in_time: bool = True) -> None:
         """`in_time` leads answers to an end within `room` tokens."""
         self.written, self._codec, self._room, self._in_time = written, codec, room, in_time
+        self._lexicon = lexicon_of(codec)
         self._forms: dict[tuple[int, ...], Form | None] = {}
         self._prompts: dict[tuple[int, ...], Prompt] = {}
         self._read: dict[str, Form | None] = {}
@@ -96,12 +95,7 @@ class Grammars:
         form = self.form_of_prompt(key)
         if form is None:
             return True
-        return self._start(form, prompt).fits([*self.vocabulary.encode(answer), self.vocabulary.end])
-
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """The tokenizer's tokens in bytes."""
-        return Vocabulary.of(self._codec)
+        return self._start(form, prompt).fits([*self._lexicon.vocabulary.encode(answer), self._lexicon.vocabulary.end])
 
     def state(self) -> dict[str, Any]:
         return {"files": dict(self.files)}
@@ -165,13 +159,13 @@ class Grammars:
 
     def needed(self, start: Speller) -> int | None:
         """The tokens of the shortest answer that is found; None where there is none within reach."""
-        closed = self._ending.closed(start, self._room)
-        way = closed or self._ending.shortest(start, most(self._room))
+        closed = self._lexicon.ending.closed(start, self._room)
+        way = closed or self._lexicon.ending.shortest(start, most(self._room))
         return None if way is None else len(way)
 
     def _spelt(self, start: Speller) -> Grammar:
-        ending = self._ending.measured(start, self._room) if self._in_time else None
-        return SpeltGrammar(start.copy, self.vocabulary, self._room, ending)
+        ending = self._lexicon.ending.measured(start, self._room) if self._in_time else None
+        return SpeltGrammar(start.copy, self._lexicon.vocabulary, self._room, ending)
 
     def _kept(self, key: object, make: Any) -> Grammar:
         if key not in self._grammars:
@@ -183,25 +177,13 @@ class Grammars:
         if form.kind == "mask":
             return self._rules(form).start(prompt)
         if form not in self._starts:
-            self._starts[form] = self._engine.start(form)
+            self._starts[form] = self._lexicon.engine.start(form)
         return self._starts[form].copy()
 
     def _rules(self, form: Form) -> MaskRules:
         if form not in self._masks:
-            self._masks[form] = MaskRules.load(form.text, SETTING, self.vocabulary, self._trie)
+            self._masks[form] = MaskRules.load(form.text, SETTING, self._lexicon.vocabulary, self._lexicon.trie)
         return self._masks[form]
-
-    @cached_property
-    def _trie(self) -> Any:
-        return trie_of(self.vocabulary)
-
-    @cached_property
-    def _engine(self) -> Engine:
-        return Engine(self.vocabulary)
-
-    @cached_property
-    def _ending(self) -> EndInTime:
-        return EndInTime.of(self.vocabulary)
 
 
 def each_grammar(grammars: Grammars | None, prompts: Iterable[Sequence[int]]) -> list[Grammar | None] | None:

@@ -87,24 +87,24 @@ class MaskRules:
             ) from error
         return state
 
-    def _texts_of(self, state: Hashable) -> tuple[str, ...]:
+    def _texts_of(self, state: Hashable) -> dict[bytes, str]:
+        """The texts that may follow a state, by their bytes."""
         if isinstance(state, _Spaced):
-            return (" ",)
+            return {b" ": " "}
         try:
             texts = tuple(dict.fromkeys(self._mask.allowed(state)))
         except Exception as error:
             raise OwnCodeError(f"The mask {self.name} failed in allowed({state!r})", error) from error
         if wrong := [text for text in texts if not isinstance(text, str)]:
             raise HoldfastError(f"The mask {self.name} allows {wrong[0]!r} after {state!r}, which is no text.")
-        return texts
+        return {text.encode("utf-8", errors="replace"): text for text in texts}
 
     def _after(self, at: Places, byte: int) -> Places:
         """Where a further byte leads."""
         found: set[Place] = set()
         for state, written in at:
             longer = written + bytes([byte])
-            for text in self._texts(state):
-                whole = text.encode()
+            for whole, text in self._texts(state).items():
                 if whole == longer:
                     follows = state.state if isinstance(state, _Spaced) else self._asked("next", state, text)
                     found.add((follows, b""))
@@ -113,7 +113,7 @@ class MaskRules:
         return frozenset(found)
 
     def _bits(self, at: Places) -> bytes:
-        ids = [self.vocabulary.end] if any(not w and "" in self._texts(state) for state, w in at) else []
+        ids = [self.vocabulary.end] if any(not w and b"" in self._texts(state) for state, w in at) else []
         waiting: list[tuple[Trie, Places]] = [(self._trie, at)]
         while waiting:
             node, here = waiting.pop()

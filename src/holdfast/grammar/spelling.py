@@ -23,6 +23,8 @@ from holdfast.grammar.walk import OffGrammar
 
 # Sets near the end of answers that are kept: an answer is walked again by each pass over it.
 MOST_KEPT = 1 << 13
+# A set, and the way to an end that was found with it.
+Way = tuple[bytes, Sequence[int]]
 
 
 class Speller(Protocol):
@@ -65,7 +67,7 @@ class SpeltGrammar:
     vocabulary: Vocabulary
     room: int
     ending: EndInTime | None = None
-    near_end: OrderedDict[tuple[int, ...], bytes] = field(default_factory=OrderedDict, repr=False, compare=False)
+    near_end: OrderedDict[tuple[int, ...], Way] = field(default_factory=OrderedDict, repr=False, compare=False)
 
     def begin(self) -> Spelling:
         """An answer of which nothing is spelt yet."""
@@ -82,6 +84,7 @@ class Spelling:
         self._certain: list[int] = []  # tokens that have to come next, from `_at` on
         self._at = 0
         self._over = False
+        self._way: list[int] = []  # to an end, the last that was looked for; the tokens so far decide it
 
     def allowed(self) -> Tensor:
         return self.together([self])[0]
@@ -125,6 +128,7 @@ class Spelling:
             raise OffGrammar(
                 f"The token {token} cannot come at place {len(self._taken)} of an answer under this grammar."
             )
+        self._way = self._way[1:] if self._way[:1] == [token] else self._way
         self._taken.append(token)
         self._bits = None
         self._over = token == self._grammar.vocabulary.end or not self._left
@@ -168,11 +172,12 @@ class Spelling:
         key = tuple(self._taken)
         kept = grammar.near_end.get(key)
         if kept is None:
-            kept = grammar.ending.in_time(self._speller, bits, self._left)
+            kept = grammar.ending.in_time(self._speller, bits, self._left, self._way)
             grammar.near_end[key] = kept
             if len(grammar.near_end) > MOST_KEPT:
                 grammar.near_end.popitem(last=False)
-        return kept
+        self._way = list(kept[1])
+        return kept[0]
 
 
 def _has(bits: bytes, token: int) -> bool:
