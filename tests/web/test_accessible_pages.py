@@ -84,14 +84,22 @@ def test_no_page_keeps_anybody_out(browser, served_run):
 
 
 def test_drawn_answers_keep_nobody_out(browser, tmp_path, sqlite_url):
-    run = web_site.make_run(tmp_path / "run", sqlite_url, **{"world.drawing": "boxes"})
+    (tmp_path / "how.toml").write_text(
+        'text = "Prefer order."\n[[examples]]\nprompt = "a poster"\nbetter = "[]"\nworse = "none"\nwhy = "It is drawn."'
+    )
+    settings = {"world.drawing": "boxes", "people.instructions": str(tmp_path / "how.toml")}
+    run = web_site.make_run(tmp_path / "run", sqlite_url, **settings, **{"people.reasons": '["clear", "kind"]'})
     layout = json.dumps([box(), box(type="logo", x=11, y=5, w=3, h=1), box(type="price", x=1, y=8, w=1, h=1)])
     with PreferenceStore.open(sqlite_url) as store:
         pairs = web_site.pairs(1, texts=[(layout, layout[:30])])
         web_site.put(store, LabelQueue(store.database, "run", PeopleConfig()), pairs)
     token = served.sessions(sqlite_url, anna="labeller")["anna"]
     with served.serving(run.path) as server:
-        assert found_by_axe(Visit(browser, server.address, token).go("/label")) == []
+        page = Visit(browser, server.address, token).go("/label")
+        assert found_by_axe(page) == []  # the instructions
+        page.get_by_role("button", name="I have read this").click()
+        page.get_by_label("kind").check()
+        assert found_by_axe(page) == []
 
 
 def test_what_keeps_people_out_is_found(browser):

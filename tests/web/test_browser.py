@@ -164,6 +164,39 @@ def test_reasons_by_keyboard(browser, tmp_path, sqlite_url):
     store.close()
 
 
+def test_instructions_come_first_and_again_on_demand(browser, tmp_path, sqlite_url):
+    file = tmp_path / "how.toml"
+    file.write_text(
+        'text = "Prefer what <b>answers</b>."\n[[examples]]\nprompt = "Wifi?"\nbetter = "Yes."\nworse = "Hi."\nwhy = "Short."'
+    )
+    run = web_site.make_run(tmp_path / "run", sqlite_url, **{"people.instructions": str(file)})
+    with PreferenceStore.open(sqlite_url) as store:
+        web_site.put(store, LabelQueue(store.database, "run", PeopleConfig()), web_site.pairs(2))
+    tokens = served.sessions(sqlite_url, anna="labeller", ben="labeller")
+    with served.serving(run.path) as server:
+        visit = Visit(browser, server.address, tokens["anna"])
+        page = visit.go("/label")
+        expect(page.locator("main")).to_contain_text("Prefer what <b>answers</b>.")
+        expect(page.locator(".answer.won")).to_contain_text("Yes.")
+        expect(page.locator("#answer")).to_have_count(0)
+        page.keyboard.press("Enter")  # the button has the focus
+        expect(page.locator("#answer")).to_be_visible()
+        visit.go("/label")
+        expect(page.locator("#answer")).to_be_visible()
+        page.get_by_role("link", name="Instructions").click()
+        page.get_by_role("button", name="Go on labelling").click()
+        press(page, "1")
+        visit.check()
+        other = Visit(browser, server.address, tokens["ben"])
+        expect(other.go("/label").locator("main")).to_contain_text("How to compare")
+    # Other instructions are shown again.
+    file.write_text('text = "Prefer the shorter one."')
+    with served.serving(run.path) as server:
+        again = Visit(browser, server.address, tokens["anna"])
+        expect(again.go("/label").locator("main")).to_contain_text("Prefer the shorter one.")
+        again.check()
+
+
 def test_the_page_waits_for_pairs_and_keys_can_be_turned_off(browser, place):
     run, url, store, queue = place
     token = served.sessions(url, anna="labeller")["anna"]

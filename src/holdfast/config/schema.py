@@ -315,6 +315,11 @@ class PeopleConfig(Section):
         "keep", "labels of a person who is found unreliable count as any other, for less, or not at all"
     )
     checks: str = setting("", "`prompt`, `chosen`, `rejected` rows with known answers, to see who gives them")
+    instructions: str = setting(
+        "",
+        "a file with what people should look at, shown before their first pair: text, or .toml with examples",
+        free=True,
+    )
     reasons: tuple[str, ...] = setting((), "tags that people may give as reasons, such as correct, clear", free=True)
 
 

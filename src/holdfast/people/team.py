@@ -19,6 +19,7 @@ from holdfast.config import Config
 from holdfast.data.formats import read_preferences
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.people.batches import asked_for
+from holdfast.people.instructions import read_instructions
 from holdfast.people.judge import JudgeLabeller
 from holdfast.people.queue import LabelQueue, opinions_on
 from holdfast.preferences.comparison import Choice, Comparison, Label, LabelledComparison, Purpose
@@ -55,6 +56,10 @@ class TeamLabeller:
         self._only_judge = mode == "judge"
         self._judge = None if mode == "people" else JudgeLabeller(config.judge)
         self._known = read_preferences(config.people.checks) if config.people.checks else []
+        if not self._only_judge:
+            read_instructions(
+                config.people.instructions
+            )  # so that one that cannot be read is said before anybody waits
         self._sleep: Callable[[float], None] = time.sleep
 
     def connect(

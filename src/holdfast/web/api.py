@@ -118,6 +118,22 @@ class RemarkIn(Strict):
     text: str = Field("", max_length=2000)
 
 
+class ExampleOut(Mirror):
+    """A pair with its answer, as an example."""
+
+    prompt: str
+    better: str
+    worse: str
+    why: str
+
+
+class InstructionsOut(Mirror):
+    """What people should look at when they compare."""
+
+    text: str = ""
+    examples: list[ExampleOut] = []
+
+
 class BatchOut(Mirror):
     """Comparisons that were asked together, and how many are answered."""
 
@@ -291,6 +307,12 @@ def remark(visitor: Labelling, site: TheSite, body: RemarkIn) -> Response:
     """A note or a flag on the pair that you hold."""
     site.queue.remark(body.id, visitor.name, body.lease, body.kind, body.text)
     return Response(status_code=204)
+
+
+@router.get("/instructions", tags=["labelling"])
+def instructions(visitor: Labelling, site: TheSite) -> InstructionsOut:
+    """What the owner wants people to look at; an empty text where nothing is said."""
+    return InstructionsOut() if site.instructions is None else InstructionsOut.model_validate(site.instructions)
 
 
 @router.get("/progress", tags=["labelling"])

@@ -10,19 +10,21 @@ import secrets
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Form, Header, Request
+from fastapi import APIRouter, Form, Header, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from holdfast.drawings.picture import AnswerPicture, Undrawn
 from holdfast.drawings.registry import picture_of
 from holdfast.errors import HoldfastError
 from holdfast.models.prompt import Message, plain_text
+from holdfast.people.accounts import SESSION_SECONDS
 from holdfast.people.batches import LabelBatch
+from holdfast.people.instructions import Instructions
 from holdfast.people.queue import Lease, Said, Submitted
 from holdfast.text import visible
 from holdfast.web.differences import Piece, differences
 from holdfast.web.renderer import page, render
-from holdfast.web.security import Labelling, LabellingForm, Refused, TheSite, Visitor
+from holdfast.web.security import Labelling, LabellingForm, Refused, TheSite, Visitor, cookie_of
 from holdfast.web.site import Site
 
 router = APIRouter(include_in_schema=False)
@@ -107,6 +109,7 @@ def _values(site: Site, visitor: Visitor, lease: Lease | None, last: Submitted |
         "said": None if last is None else said_of(last),
         "words": words,
         "reasons": site.config.people.reasons,
+        "instructed": site.instructions is not None,
         "progress": LabellingProgress(site.queue.done_by(visitor.name), site.queue.waiting()),
     }
 
@@ -119,10 +122,43 @@ def said_of(last: Submitted) -> str:
 
 
 @router.get("/label")
-def label_page(request: Request, visitor: Labelling, site: TheSite) -> Response:
+def label_page(
+    request: Request, visitor: Labelling, site: TheSite, read: Annotated[str, Query(max_length=64)] = ""
+) -> Response:
+    """The next pair; before the first one, and when they have changed, the owner's instructions."""
+    if site.instructions is not None and read == site.instructions.digest:
+        begun = RedirectResponse("/label", 303)
+        begun.set_cookie(read_name(request), read, httponly=True, samesite="strict", max_age=int(SESSION_SECONDS))
+        return begun
+    if site.instructions is not None and not has_read(request, site.instructions):
+        return instructions(request, visitor, site)
     lease = site.queue.next(visitor.name)
     values = _values(site, visitor, lease, None, "")
     return page(request, "label.html", visitor, **{name: value for name, value in values.items() if name != "visitor"})
+
+
+def read_name(request: Request) -> str:
+    """The cookie that keeps which instructions somebody has read, each server's its own."""
+    return f"{cookie_of(request)}_read"
+
+
+def has_read(request: Request, instructions: Instructions) -> bool:
+    return request.cookies.get(read_name(request)) == instructions.digest
+
+
+@router.get("/label/instructions")
+def instructions(request: Request, visitor: Labelling, site: TheSite) -> Response:
+    """What the owner wants people to look at."""
+    told = site.instructions
+    if told is None:
+        raise Refused(404, "The owner of this run has given no instructions.")
+    examples = [
+        (one, *(picture_of(site.drawing, text, one.prompt) for text in (one.better, one.worse)))
+        for one in told.examples
+    ]
+    return page(
+        request, "instructions.html", visitor, instructions=told, examples=examples, again=has_read(request, told)
+    )
 
 
 @router.get("/label/pair")

@@ -11,6 +11,7 @@ from holdfast.config import Config
 from holdfast.drawings.registry import drawing_of
 from holdfast.errors import HoldfastError
 from holdfast.people.accounts import AccountStore
+from holdfast.people.instructions import Instructions, read_instructions
 from holdfast.people.queue import LabelQueue
 from holdfast.people.requests import RequestStore
 from holdfast.preferences.store import PreferenceStore
@@ -77,6 +78,7 @@ class Site:
     requests: RequestStore
     live: LiveRun
     drawing: str = ""
+    instructions: Instructions | None = None
     host: str = "127.0.0.1"
     logins: RateLimit = field(default_factory=RateLimit)
 
@@ -100,6 +102,7 @@ class Site:
 def open_site(run: RunDirectory, host: str = "127.0.0.1") -> Site:
     """The site of a run directory, with its database open."""
     config = run.config()
+    instructions = read_instructions(config.people.instructions)
     store = run.open_store(config)
     return Site(
         run=run,
@@ -110,5 +113,6 @@ def open_site(run: RunDirectory, host: str = "127.0.0.1") -> Site:
         requests=RequestStore(store.database, run.key),
         live=LiveRun(run.path),
         drawing=drawing_of(run.manifest()),
+        instructions=instructions,
         host=host,
     )
