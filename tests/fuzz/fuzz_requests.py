@@ -65,6 +65,8 @@ FORMS = {
     "/act/withdraw": {"number": "1"},
     "/people/invite": {"role": "viewer"},
     "/people/disable": {"name": "viewer"},
+    "/people/enable": {"name": "viewer"},
+    "/people/password": {"name": "viewer"},
     "/join/x": {"name": "new", "password": web_site.PASSWORD},
 }
 

@@ -75,10 +75,11 @@ def test_no_page_keeps_anybody_out(browser, served_run):
     visit.context.clear_cookies()
     database = Database(url)
     try:
-        link = AccountStore(database).invite("labeller", "anna")
+        people = AccountStore(database)
+        links = [people.invite("labeller", "anna"), people.forgotten("ben", "anna")]
     finally:
         database.close()
-    for path in ("/login", f"/join/{link}"):
+    for path in ("/login", *(f"/join/{link}" for link in links)):
         wrong[path] = found_by_axe(visit.go(path))
     assert {path: found for path, found in wrong.items() if found} == {}
 

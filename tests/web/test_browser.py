@@ -167,7 +167,8 @@ def test_reasons_by_keyboard(browser, tmp_path, sqlite_url):
 def test_instructions_come_first_and_again_on_demand(browser, tmp_path, sqlite_url):
     file = tmp_path / "how.toml"
     file.write_text(
-        'text = "Prefer what <b>answers</b>."\n[[examples]]\nprompt = "Wifi?"\nbetter = "Yes."\nworse = "Hi."\nwhy = "Short."'
+        'text = "Prefer what <b>answers</b>."\n'
+        '[[examples]]\nprompt = "Wifi?"\nbetter = "Yes."\nworse = "Hi."\nwhy = "Short."'
     )
     run = web_site.make_run(tmp_path / "run", sqlite_url, **{"people.instructions": str(file)})
     with PreferenceStore.open(sqlite_url) as store:
@@ -179,7 +180,8 @@ def test_instructions_come_first_and_again_on_demand(browser, tmp_path, sqlite_u
         expect(page.locator("main")).to_contain_text("Prefer what <b>answers</b>.")
         expect(page.locator(".answer.won")).to_contain_text("Yes.")
         expect(page.locator("#answer")).to_have_count(0)
-        page.keyboard.press("Enter")  # the button has the focus
+        assert page.evaluate("scrollY") == 0
+        page.get_by_role("button", name="I have read this: begin").click()
         expect(page.locator("#answer")).to_be_visible()
         visit.go("/label")
         expect(page.locator("#answer")).to_be_visible()

@@ -118,6 +118,59 @@ def test_who_is_disabled_is_out_at_once_and_the_last_owner_stays(site):
     assert owner.get("/people").status_code == 200
 
 
+def link_in(page):
+    return re.search(r"/join/[A-Za-z0-9_-]+", page.text)[0]
+
+
+def test_who_is_enabled_again_comes_in_with_the_old_password(site):
+    owner = site.as_role("owner")
+    owner.post("/people/disable", data=site.form("owner", name="labeller"))
+    assert owner.post("/people/enable", data=site.form("owner", name="labeller")).status_code == 303
+    assert site.as_role("labeller").get("/label").status_code == 303  # the sessions of before have ended
+    reply = site.anonymous().post("/login", data={"name": "labeller", "password": web_site.PASSWORD})
+    assert (reply.status_code, reply.headers["location"]) == (303, "/label")
+    assert "is not disabled" in owner.post("/people/enable", data=site.form("owner", name="labeller")).text
+    assert "There is no account" in owner.post("/people/enable", data=site.form("owner", name="nobody")).text
+
+
+def test_a_forgotten_password_is_set_anew_by_a_link_of_an_owner(site):
+    owner, new = site.as_role("owner"), "another horse entirely"
+    void, link = (link_in(owner.post("/people/password", data=site.form("owner", name="labeller"))) for _ in range(2))
+    assert site.anonymous().get(void).status_code == 404  # the newest counts
+    page = site.anonymous().get(link).text
+    assert "A new password for <bdi>labeller</bdi>" in page
+    assert "Your name <input" not in page
+    assert site.as_role("labeller").get("/label").status_code == 200
+    assert "at least 10" in site.anonymous().post(link, data={"password": "short"}).text
+    # Whatever name is sent along, it is the one account's password.
+    reply = site.anonymous().post(link, data={"name": "owner", "password": new})
+    assert (reply.status_code, reply.headers["location"]) == (303, "/label")
+    assert site.as_role("labeller").get("/label").status_code == 303  # who knew the old one is out
+    login = {"name": "labeller", "password": new}
+    assert site.anonymous().post("/login", data=login).status_code == 303
+    assert site.anonymous().post("/login", data={**login, "password": web_site.PASSWORD}).status_code == 401
+    assert site.anonymous().post(link, data={"password": "yet another horse"}).status_code == 404
+    assert len(site.site.accounts.all()) == 3
+
+
+def test_a_link_to_a_new_password_makes_no_account_and_an_invitation_sets_no_password(url):
+    store = AccountStore(Database(url), hasher=web_site.QUICK)
+    for name in ("anna", "ben"):
+        store.create(name, web_site.PASSWORD, "owner")
+    reset, invitation = store.forgotten("BEN", "anna"), store.invite("labeller", "anna")
+    assert store.invitation(reset).account == "ben"
+    with pytest.raises(HoldfastError, match="has been used"):
+        store.accept(reset, "carl", web_site.PASSWORD)
+    with pytest.raises(HoldfastError, match="has been used"):
+        store.set_password(invitation, "another horse entirely")
+    store.disable("ben")
+    assert store.invitation(reset) is None
+    with pytest.raises(HoldfastError, match="enable it first"):
+        store.forgotten("ben", "anna")
+    with pytest.raises(HoldfastError, match="no account 'carl'"):
+        store.forgotten("carl", "anna")
+
+
 def test_the_invitations_of_a_disabled_owner_are_void(url):
     store = AccountStore(Database(url), hasher=web_site.QUICK)
     for name in ("anna", "ben"):

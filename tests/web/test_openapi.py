@@ -28,7 +28,8 @@ def served_site(tmp_path_factory):
 
 OPERATIONS = (
     "GET /api/v1/me", "POST /api/v1/session", "POST /api/v1/next", "POST /api/v1/answers", "POST /api/v1/undo",
-    "POST /api/v1/remarks", "GET /api/v1/progress", "GET /api/v1/run", "GET /api/v1/metrics", "GET /api/v1/events",
+    "POST /api/v1/remarks", "GET /api/v1/instructions", "GET /api/v1/progress",
+    "GET /api/v1/run", "GET /api/v1/metrics", "GET /api/v1/events",
     "GET /api/v1/quality", "GET /api/v1/requests", "POST /api/v1/requests", "DELETE /api/v1/requests/{number}",
     "POST /api/v1/invitations", "DELETE /api/v1/session", "POST /api/v1/answers/{id}/reveal",
 )  # fmt: skip

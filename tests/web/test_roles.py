@@ -40,6 +40,8 @@ ROUTES = {
     ("GET", "/people"): OWN,
     ("POST", "/people/invite"): OWN,
     ("POST", "/people/disable"): OWN,
+    ("POST", "/people/enable"): OWN,
+    ("POST", "/people/password"): OWN,
     ("GET", "/api"): ALL,
     ("GET", "/api/openapi.json"): ALL,
     ("POST", "/api/v1/session"): OPEN,

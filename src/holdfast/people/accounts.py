@@ -51,11 +51,12 @@ class Session:
 
 @dataclass(frozen=True)
 class Invitation:
-    """A role that is offered to whoever has the link."""
+    """A role that is offered to whoever has the link, or a new password for the account of that name."""
 
     role: Role
     made_by: str
     expires_at: float
+    account: str | None = None
 
 
 class AccountStore:
@@ -105,8 +106,47 @@ class AccountStore:
             connection.execute(update(accounts).where(accounts.c.id == row.id).values(disabled_at=self._clock()))
             connection.execute(delete(sessions).where(sessions.c.account_id == row.id))
             _void_invitations(connection, row.name)
+            _void_resets(connection, row.name)
             free_leases(connection, row.name)
             drop_unanswerable(connection)
+
+    def enable(self, name: str) -> None:
+        """Let somebody in again who was shut out, with the password that they had; their skips count again."""
+        with self._database.write() as connection:
+            row = self._known(connection, name)
+            if row.disabled_at is None:
+                raise HoldfastError(f"The account {row.name} is not disabled.")
+            connection.execute(update(accounts).where(accounts.c.id == row.id).values(disabled_at=None))
+
+    def forgotten(self, name: str, made_by: str) -> str:
+        """The secret of a link with which one person sets a new password; an earlier one then leads nowhere."""
+        with self._database.write() as connection:
+            row = self._known(connection, name)
+            if row.disabled_at is not None:
+                raise HoldfastError(f"The account {row.name} is disabled; enable it first.")
+            _void_resets(connection, row.name)
+            return self._make_link(connection, row.role, made_by, row.name)
+
+    def set_password(self, token: str, password: str) -> Account:
+        """Set the password of the account that a link is for; the link is used up, and its sessions end."""
+        hashed = self._hashed(password)
+        with self._database.write() as connection:
+            link = connection.execute(self._open_invitation(token)).first()
+            row = None if link is None or link.account is None else self._known(connection, link.account)
+            if link is None or row is None or row.disabled_at is not None:
+                raise HoldfastError("This link has been used or is too old; ask for another one.")
+            used = update(invitations).where(invitations.c.token == link.token)
+            connection.execute(used.values(used_at=self._clock(), used_by=row.name))
+            connection.execute(update(accounts).where(accounts.c.id == row.id).values(password=hashed))
+            connection.execute(delete(sessions).where(sessions.c.account_id == row.id))
+            return _account(row)
+
+    @staticmethod
+    def _known(connection: Connection, name: str) -> Any:
+        row = connection.execute(select(accounts).where(accounts.c.folded == folded(name))).first()
+        if row is None:
+            raise HoldfastError(f"There is no account {name[:60]!r}.")
+        return row
 
     def check_password(self, name: str, password: str) -> Account | None:
         """The account, if the name, in any case, and the password are right and it is not disabled."""
@@ -147,24 +187,27 @@ class AccountStore:
 
     def invite(self, role: Role, made_by: str) -> str:
         """The secret of a link with which one person makes an account of that role."""
-        token, now = secrets.token_urlsafe(24), self._clock()
-        row = {"token": _digest(token), "role": role, "made_by": made_by, "created_at": now}
         with self._database.write() as connection:
-            connection.execute(insert(invitations), {**row, "expires_at": now + INVITATION_SECONDS})
+            return self._make_link(connection, role, made_by)
+
+    def _make_link(self, connection: Connection, role: str, made_by: str, account: str | None = None) -> str:
+        token, now = secrets.token_urlsafe(24), self._clock()
+        row = {"token": _digest(token), "role": role, "account": account, "made_by": made_by, "created_at": now}
+        connection.execute(insert(invitations), {**row, "expires_at": now + INVITATION_SECONDS})
         return token
 
     def invitation(self, token: str) -> Invitation | None:
         """The invitation of a link, if nobody has used it and it is not too old."""
         with self._database.read() as connection:
             row = connection.execute(self._open_invitation(token)).first()
-        return None if row is None else Invitation(row.role, row.made_by, row.expires_at)
+        return None if row is None else Invitation(row.role, row.made_by, row.expires_at, row.account)
 
     def accept(self, token: str, name: str, password: str) -> Account:
         """Make the account that an invitation offers; the link is then used up."""
         hashed = self._checked(name, password)
         with self._database.write() as connection:
             row = connection.execute(self._open_invitation(token)).first()
-            if row is None:
+            if row is None or row.account is not None:
                 raise HoldfastError("This invitation has been used or is too old; ask for another one.")
             used = update(invitations).where(invitations.c.token == row.token)
             connection.execute(used.values(used_at=self._clock(), used_by=name))
@@ -178,6 +221,9 @@ class AccountStore:
         """The hash of a password, if name and password will do."""
         if not _NAME.fullmatch(name):
             raise HoldfastError("A name has 1 to 60 letters, digits, dots, dashes, underscores or @, no spaces.")
+        return self._hashed(password)
+
+    def _hashed(self, password: str) -> str:
         if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
             raise HoldfastError(f"A password needs at least {SHORTEST_PASSWORD} characters; a few words will do.")
         try:
@@ -210,6 +256,11 @@ def _owners() -> Select[Any]:
 def _void_invitations(connection: Connection, made_by: str) -> None:
     """Links that nobody has used yet lead nowhere from now on."""
     connection.execute(delete(invitations).where(invitations.c.made_by == made_by, invitations.c.used_at.is_(None)))
+
+
+def _void_resets(connection: Connection, account: str) -> None:
+    """Links to a new password of this account lead nowhere from now on."""
+    connection.execute(delete(invitations).where(invitations.c.account == account, invitations.c.used_at.is_(None)))
 
 
 def _account(row: Any) -> Account:

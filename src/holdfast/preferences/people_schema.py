@@ -61,6 +61,7 @@ invitations = Table(
     metadata,
     Column("token", String(64), primary_key=True),  # a SHA-256 too: who reads the table cannot use it
     Column("role", String(10), one_of("role", ROLES), nullable=False),
+    Column("account", name_type()),  # whose password it is to set anew; for a new account nobody's
     Column("made_by", name_type(), nullable=False),
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),

@@ -34,7 +34,7 @@ from holdfast.preferences.comparison import PURPOSES, Choice
 from holdfast.preferences.encoding import json_text, prompt_json
 
 APPLICATION = "holdfast-preferences"
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 NAME_LENGTH = 200
 # In the place of a choice: the labeller has taken back what they said before, and says nothing.
 WITHDRAWN = "no"

@@ -68,7 +68,10 @@ def join(request: Request, site: TheSite, token: str, name: Field = "", password
     if invitation is None:
         raise Refused(404, "This invitation has been used or is too old; ask for another one.")
     try:
-        account = site.accounts.accept(token, name.strip(), password)
+        if invitation.account is not None:
+            account = site.accounts.set_password(token, password)
+        else:
+            account = site.accounts.accept(token, name.strip(), password)
     except HoldfastError as error:
         return page(
             request, "join.html", status=400, invitation=invitation, token=token, words=str(error), name=name[:60]

@@ -18,7 +18,8 @@ from holdfast.people.requests import ACTIONS, OwnerAction, checked
 from holdfast.preferences.comparison import Comparison
 from holdfast.text import clip
 from holdfast.web.renderer import page
-from holdfast.web.security import Owning, OwningForm, TheSite, Watching, scheme_of
+from holdfast.web.security import Owning, OwningForm, TheSite, Visitor, Watching, scheme_of
+from holdfast.web.site import Site
 
 router = APIRouter(include_in_schema=False)
 
@@ -103,15 +104,34 @@ def withdraw(visitor: OwningForm, site: TheSite, number: Annotated[int, Form(ge=
 
 @router.get("/people")
 def people(request: Request, visitor: Owning, site: TheSite) -> Response:
-    return page(request, "people.html", visitor, accounts=site.accounts.all(), link="", role="")
+    return _people(request, visitor, site)
+
+
+def _people(request: Request, visitor: Visitor, site: Site, token: str = "", words: str = "") -> Response:
+    """The page, with a new link on it where one has been made: it is shown once, and only its hash is kept."""
+    link = f"{scheme_of(request)}://{request.headers['host']}/join/{token}" if token else ""
+    return page(request, "people.html", visitor, accounts=site.accounts.all(), link=link, words=words)
 
 
 @router.post("/people/invite")
 def invite(request: Request, visitor: OwningForm, site: TheSite, role: Annotated[Role, Form()]) -> Response:
-    """A link for one person. It is shown once; only its hash is kept."""
     token = site.accounts.invite(role, visitor.name)
-    link = f"{scheme_of(request)}://{request.headers['host']}/join/{token}"
-    return page(request, "people.html", visitor, accounts=site.accounts.all(), link=link, role=role)
+    return _people(request, visitor, site, token, f"An invitation for one {role}")
+
+
+@router.post("/people/password")
+def forgotten(
+    request: Request, visitor: OwningForm, site: TheSite, name: Annotated[str, Form(max_length=200)]
+) -> Response:
+    """A link with which somebody sets a new password."""
+    token = site.accounts.forgotten(name, visitor.name)
+    return _people(request, visitor, site, token, f"A new password for {name[:60]}")
+
+
+@router.post("/people/enable")
+def enable(visitor: OwningForm, site: TheSite, name: Annotated[str, Form(max_length=200)]) -> Response:
+    site.accounts.enable(name)
+    return RedirectResponse("/people", 303)
 
 
 @router.post("/people/disable")
