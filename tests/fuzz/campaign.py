@@ -36,7 +36,7 @@ for folder in (Path(__file__).parent, Path(__file__).parents[1]):
 from sentences import Wrong  # noqa: E402
 
 # Each is a module beside this one with `open_target(work)`.
-TARGETS = ("config", "data", "run", "requests", "replies", "drawings")
+TARGETS = ("config", "data", "run", "requests", "replies", "drawings", "grammars")
 KEPT_OF_A_KIND = 3
 # What one input may make the process ask for on top of what it has.
 MEMORY = 6 << 30

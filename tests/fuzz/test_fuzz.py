@@ -6,7 +6,7 @@ import pytest
 from campaign import TARGETS, campaign
 
 pytestmark = pytest.mark.slow
-SECONDS = dict.fromkeys(TARGETS, 10.0) | {"drawings": 2.0}  # of which a second holds hundreds
+SECONDS = dict.fromkeys(TARGETS, 10.0) | {"drawings": 2.0, "grammars": 3.0}  # of which a second holds hundreds
 SEED = 26
 
 

@@ -12,6 +12,7 @@ from tokenizers_of_kinds import byte_level, characters, everything_said, word_pi
 import small_run
 from holdfast.cli.main import main
 from holdfast.errors import HoldfastError
+from holdfast.grammar.form import form_of, structured_outputs
 from holdfast.grammar.grammars import Grammars
 from holdfast.models.codec import Codec
 
@@ -30,17 +31,22 @@ def refusal(written: str, codec: Codec | None = None, **columns: object) -> str:
 
 def test_as_a_vllm_server_takes_it(tmp_path: Path) -> None:
     (tmp_path / "g.lark").write_text('start: "a"')
-    rows = {"a": "choices:x|y", "b": {"type": "integer"}, "c": "regex:a+", "d": f"{tmp_path}/g.lark", "e": "none"}
-    codec = characters()
-    grammars = Grammars.of("column:how", codec, ROOM, rows, {p: {"how": how} for p, how in rows.items()})
-    assert grammars is not None
-    assert [grammars.structured_outputs(codec.encode_prompt(p)) for p in rows] == [
+    (tmp_path / "mine.py").write_text("class Mine: pass")
+    asked = [
+        structured_outputs(form)
+        for written in ("choices:x|y", {"type": "integer"}, "regex:a+", f"{tmp_path}/g.lark")
+        if (form := form_of(written))
+    ]
+    assert asked == [
         {"choice": ["x", "y"]},
         {"json": {"type": "integer", "x-guidance": {"whitespace_flexible": False}}, "disable_any_whitespace": True},
         {"regex": "a+"},
         {"grammar": 'start: "a"'},
-        None,
     ]
+    mask = form_of(f"{tmp_path}/mine.py:Mine")
+    assert mask is not None
+    with pytest.raises(HoldfastError, match="that a vLLM server cannot run"):
+        structured_outputs(mask)
 
 
 def test_nothing_asked_for_is_no_grammar() -> None:
@@ -85,6 +91,9 @@ def test_each_prompt_by_its_row() -> None:
         ('{"type":"integer","minimum":5,"maximum":3}', r"minimum \(5\) is greater than maximum \(3\)"),
         ('{"type":"strin"}', "Invalid type: strin"),
         ('{"type":', "is no JSON"),
+        ('{"const":9223372036854775808}', "more than 64 bits"),
+        ('{"enum":[1,NaN]}', "NaN is no number of JSON"),
+        ("choices:a|bé", "after 'b' it has no token"),
         ("column:how", "The column how of the prompt 'q' is empty"),
         ("regex:é{2}", "cannot be met"),
         ("regex:[a-z]{60}", r"rollout.max_new_tokens = 40: the shortest answer found has 61 tokens"),

@@ -237,6 +237,9 @@ def test_versions_follow_from_the_weights_alone() -> None:
     assert len(names) == 2
 
 
+COMPACT = {"x-guidance": {"whitespace_flexible": False}}
+
+
 class Asked:
     """One grammar for every prompt, as the small language's rules, and as it is written in a setting."""
 
@@ -261,7 +264,7 @@ def under(url: str, weights: Path, written: str, sampling: Sampling = SAMPLING) 
     [
         ("regex:a|b", {"regex": "a|b"}),
         ("choices:yes|no", {"choice": ["yes", "no"]}),
-        ('{"type": "array"}', {"json": {"type": "array"}}),
+        ('{"type": "array"}', {"json": {"type": "array", **COMPACT}, "disable_any_whitespace": True}),
     ],
 )
 def test_a_server_is_asked_for_what_the_grammar_says(

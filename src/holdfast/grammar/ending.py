@@ -30,6 +30,8 @@ THOROUGH, BRIEF = 20_000, 2_000
 FREE_TEXT = 0.3
 # Tokens of random answers by which it is measured how much an ending takes, and by how much one token lengthens it.
 MEASURED = 240
+# Random answers by which a tokenizer that lacks some characters is tried.
+PROBED = 48
 # Random answers do not show everything: a token may lengthen an ending by half as much again, and by the rest of a
 # character that it begins.
 MORE, LONGEST_REST = 1.5, 3
@@ -101,6 +103,20 @@ class EndInTime:
         growth = round(MORE * growth) + LONGEST_REST
         return replace(self, tail=longest + 2 * growth, growth=growth)
 
+    def dead_end(self, start: Speller, room: int) -> list[int] | None:
+        """The tokens of a random answer that cannot go on, where one of several is met."""
+        rng = np.random.default_rng(0)
+        for _ in range(PROBED):
+            speller, taken = start.copy(), list[int]()
+            while len(taken) < room:
+                ids = self.ids(speller.bits())
+                if len(ids) == 0:
+                    return taken
+                taken.append(int(rng.choice(ids)))
+                if taken[-1] == self.vocabulary.end or not speller.take(taken[-1]):
+                    break
+        return None
+
     def ids(self, bits: bytes) -> npt.NDArray[np.int64]:
         """The tokens of a set."""
         return places(bits, len(self.vocabulary))
@@ -135,6 +151,8 @@ class EndInTime:
                 return None
             token, only = closer
             stretch = speller.stretch() if only and token != self.vocabulary.end else []
+            if len(taken) + len(stretch) > limit:
+                return None
             for certain in stretch or [token]:
                 taken.append(certain)
                 if certain == self.vocabulary.end:
@@ -163,6 +181,8 @@ class EndInTime:
                 continue
             seen.add(state)
             for step in steps:
+                if length + len(step) >= limit:
+                    continue  # and the end token comes after it
                 after = at.copy()
                 if all(after.take(token) for token in step):
                     made += 1

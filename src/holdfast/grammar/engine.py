@@ -47,8 +47,11 @@ class Engine:
         """An empty answer under a grammar; a sentence where the engine does not have what the grammar asks for."""
         import llguidance
 
-        grammar = _composed(form) if self.vocabulary.drops_space else _plain(form)
-        matcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0)
+        try:
+            grammar = _composed(form) if self.vocabulary.drops_space else _plain(form)
+            matcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0)
+        except ValueError as error:
+            raise HoldfastError(f"{form.name} cannot be used: {_reason(str(error))}") from error
         if matcher.is_error():
             raise HoldfastError(f"{form.name} cannot be used: {_reason(matcher.get_error())}")
         # Only a Lark grammar can name special tokens, which decoding leaves out.

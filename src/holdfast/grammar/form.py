@@ -72,21 +72,33 @@ def structured_outputs(form: Form) -> dict[str, Any]:
             return {"choice": json_of(form.text)}
         case "mask":
             raise HoldfastError(
-                f"{form.name} is code of yours, which a vLLM server does not have: leave vllm.url out, or give a "
-                "grammar that it can be sent."
+                f"rollout.grammar is {form.name}, code of your own that a vLLM server cannot run: leave vllm.url out, "
+                "or write it as a schema, a pattern, choices or a Lark grammar."
             )
         case _:
             return {"grammar" if form.kind == "lark" else "regex": form.text}
 
 
 def _schema(written: object, name: str, file: Path | None = None) -> Form:
+    text = written if isinstance(written, str) else json.dumps(written)
     try:
-        schema = json_of(written) if isinstance(written, str) else dict(written)  # type: ignore[call-overload]
+        schema = json_of(text, parse_int=_whole, parse_constant=_no_number)
     except ValueError as error:
-        raise HoldfastError(f"{name} is no JSON: {error}.") from error
+        raise HoldfastError(f"{name} is no JSON that can be used: {error}.") from error
     if not isinstance(schema, Mapping):
         raise HoldfastError(f"{name} has to be a JSON object with a schema.")
     return Form("schema", json.dumps(schema, ensure_ascii=False), name, file)
+
+
+def _whole(digits: str) -> int:
+    """A whole number; the engine would round one of more than 64 bits, and ask for another."""
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"the number {digits[:24]} has more than 64 bits")
+    return int(digits)
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
 
 
 def _choices(choices: list[Any], where: str) -> Form:

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.grammar.engine import Matched
-from holdfast.grammar.form import COLUMN, NONE, SETTING, Form, form_of, structured_outputs
+from holdfast.grammar.form import COLUMN, NONE, SETTING, Form, form_of
 from holdfast.grammar.lexicon import lexicon_of
 from holdfast.grammar.mask import MaskRules
 from holdfast.grammar.spelling import Speller, SpeltGrammar
@@ -84,10 +84,10 @@ class Grammars:
             )
         return self._forms[key]
 
-    def structured_outputs(self, ids: Sequence[int]) -> dict[str, Any] | None:
-        """A prompt's grammar as a vLLM server takes it."""
-        form = self.form_of_prompt(ids)
-        return None if form is None else structured_outputs(form)
+    @property
+    def forms(self) -> list[Form]:
+        """All grammars there are, each once."""
+        return list(dict.fromkeys(form for form in (self._form, *self._forms.values()) if form is not None))
 
     def allows(self, prompt: Prompt, answer: str) -> bool:
         """Whether a text is an answer to a prompt, however it is cut into tokens and however long it is."""
@@ -137,7 +137,7 @@ class Grammars:
             self._met(form, self._start(form, prompt))
 
     def _digests(self) -> dict[str, str]:
-        files = {form.file for form in (self._form, *self._forms.values()) if form is not None and form.file}
+        files = {form.file for form in self.forms if form.file}
         # A world's own file is wherever the world is.
         names = {file: file.name if file.is_absolute() else str(file) for file in sorted(files)}
         return {name: sha256(file.read_bytes()).hexdigest() for file, name in names.items()}
@@ -155,6 +155,12 @@ class Grammars:
             raise HoldfastError(
                 f"{form.name} cannot be met in rollout.max_new_tokens = {self._room}: the shortest answer found has "
                 f"{need} tokens; set it to at least that, or ask for less."
+            )
+
+        if not self._lexicon.vocabulary.complete and (stuck := self._lexicon.ending.dead_end(start, self._room)):
+            raise HoldfastError(
+                f"{form.name} cannot be met by this policy's tokenizer: after {self._codec.decode(stuck)[-40:]!r} it "
+                "has no token that the grammar allows; leave the characters that it lacks out of the grammar."
             )
 
     def needed(self, start: Speller) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,12 @@ class Vocabulary:
             "not: it puts spaces between tokens or takes some away (clean_up_tokenization_spaces in "
             "tokenizer_config.json). Take a policy with a byte-level or sentencepiece tokenizer."
         )
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether there is a token for every byte that texts have, so that any text can be spelt."""
+        single = {piece for piece in self.pieces if len(piece) == 1}
+        return all(bytes([byte]) in single for byte in range(0xF5) if byte not in (0xC0, 0xC1))
 
     @property
     def ids(self) -> list[int]:

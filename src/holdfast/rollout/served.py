@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from holdfast.config.schema import VLLMConfig
-from holdfast.documents import json_of
 from holdfast.errors import HoldfastError
+from holdfast.grammar.form import structured_outputs
 from holdfast.grammar.grammars import Grammars, each_grammar
 from holdfast.grammar.walk import OffGrammar
 from holdfast.models.batches import MicroBatch, micro_batches
@@ -201,16 +201,7 @@ def kept_along(policy: Policy, batch: MicroBatch, sampling: Sampling) -> Iterato
 def structured(grammars: Grammars | None, prompt: list[int]) -> dict[str, Any]:
     """A prompt's grammar as a vLLM server is asked for it."""
     form = None if grammars is None else grammars.form_of_prompt(prompt)
-    if form is None:
-        return {}
-    if form.kind == "mask":
-        raise HoldfastError(
-            f"rollout.grammar is {form.name}, code of your own that a vLLM server cannot run: leave vllm.url out, or "
-            "write it as a schema, a pattern, choices or a Lark grammar."
-        )
-    names = {"schema": "json", "regex": "regex", "lark": "grammar", "choices": "choice"}
-    read = form.kind in ("schema", "choices")
-    return {"structured_outputs": {names[form.kind]: json_of(form.text) if read else form.text}}
+    return {} if form is None else {"structured_outputs": structured_outputs(form)}
 
 
 PREFIX = "weights-"

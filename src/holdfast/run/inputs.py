@@ -14,6 +14,7 @@ from holdfast.data.fit import Room
 from holdfast.data.formats import read_preferences
 from holdfast.data.left_out import RowsLeftOut
 from holdfast.errors import HoldfastError
+from holdfast.grammar.form import structured_outputs
 from holdfast.grammar.grammars import Grammars
 from holdfast.models.codec import Codec
 from holdfast.models.lora import adapted, lora_of
@@ -120,6 +121,8 @@ def grammars_of(config: Config, task: Task, codec: Codec) -> Grammars | None:
     prompts = (*task.prompts, *task.heldout_prompts)
     # A server knows nothing of the room that an ending takes.
     grammars = Grammars.of(written, codec, room, prompts, task.columns, in_time=not config.vllm.url)
+    for form in grammars.forms if grammars is not None and config.vllm.url else ():
+        structured_outputs(form)  # or a sentence says that a server cannot be asked for it
     if grammars is not None and not config.rollout.renormalise and PROCESSES.world > 1:
         raise HoldfastError("rollout.renormalise = false is for the lab, and works in one process.")
     return grammars
