@@ -70,8 +70,10 @@ class StreamRows:
     def view(self) -> StepView:
         """As the signals see it; of the policy there is nothing to see."""
         judged, nothing = _joined(self.judged), torch.zeros(len(self.responses), 0)
+        lengths_B = torch.tensor([len(response) for response in self.responses])
+        mask_BT = torch.arange(int(lengths_B.max()))[None] < lengths_B[:, None]
         return StepView(
-            self.prompts, self.responses, [], nothing, nothing, nothing, judged.scores_KB, judged.features_BD
+            self.prompts, self.responses, [], nothing, nothing, mask_BT, judged.scores_KB, judged.features_BD
         )
 
 
