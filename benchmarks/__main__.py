@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError
 ROOMS = {
     "speed": {
         "sampler": "our sampler against transformers' generate",
+        "structured_speed": "what a grammar costs and saves while answers are sampled",
         "update": "PPO updates against the matrix-product peak, the fast path against the plain one",
         "iteration": "one of our steps, by phase",
         "peers": "our iteration against TRL's, in turns",

@@ -154,4 +154,4 @@ def _packed(kept_PV: Tensor) -> Tensor:
 
 def _unpacked(bits_PE: Tensor, vocabulary: int) -> Tensor:
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
-    return (bits_PE[..., None] & weights).bool().view(len(bits_PE), -1)[:, :vocabulary]
+    return (bits_PE[..., None] & weights).bool().flatten(1)[:, :vocabulary]
