@@ -63,8 +63,10 @@ CASES = {
     "mask, top-k and top-p": Case(Rules(), may_follow, {"top_k": 6, "top_p": 0.9}),
 }
 MODELS = {"llama, fast": ("llama", True), "llama": ("llama", False), "gpt2": ("gpt2", True), "gemma2": ("gemma2", True)}
-EVERY = pytest.mark.parametrize("case", list(CASES))
-EACH = pytest.mark.parametrize("model", list(MODELS))
+# Where rows go on one token at a time, since layers look back less far, forced tokens are what is different.
+EVERY = pytest.mark.parametrize(
+    ("model", "case"), [(model, case) for model in MODELS for case in CASES if model != "gemma2" or case == "mask"]
+)
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,15 @@ class Both:
 
 
 @cache
+@torch.no_grad()
+def truth_of(name: str, case: str) -> tuple[dict[tuple[int, ...], Truth], dict[tuple[int, ...], list[int]]]:
+    """Every answer, and what is kept after each beginning."""
+    kept: dict[tuple[int, ...], list[int]] = {}
+    policy, reference = (build(name, seed).double() for seed in (1, 2))
+    return enumerate_answers(policy, reference, CASES[case], kept), kept
+
+
+@cache
 def both(model: str, case: str) -> Both:
     name, fast = MODELS[model]
     of = CASES[case]
@@ -147,9 +158,7 @@ def both(model: str, case: str) -> Both:
     batches = rollout_batches(policy, rollout, None, PAD, 1 << 16)
     update_BT = response_values(policy, rollout, batches, sampling.temperature)
     reference_BT = response_values(reference, rollout, batches, sampling.temperature, truncated=False)
-    kept: dict[tuple[int, ...], list[int]] = {}
-    with torch.no_grad():
-        truth = enumerate_answers(copy.deepcopy(policy.lm).double(), copy.deepcopy(reference.lm).double(), of, kept)
+    truth, kept = truth_of(name, case)
     rows = {tuple(response): row for row, response in enumerate(rollout.responses)}
     return Both(policy, reference, rollout, update_BT, reference_BT, truth, kept, rows)
 
@@ -167,7 +176,6 @@ def near(sampled_B: Tensor, truth: float) -> bool:
     return abs(float(sampled_B.mean()) - truth) < 4.5 * float(sampled_B.std()) / math.sqrt(len(sampled_B))
 
 
-@EACH
 @EVERY
 def test_answers_come_as_often_as_they_should(model: str, case: str) -> None:
     made = both(model, case)
@@ -179,7 +187,6 @@ def test_answers_come_as_often_as_they_should(model: str, case: str) -> None:
         assert abs(drawn[answer] / COUNT - p) < 4.5 * math.sqrt(p * (1 - p) / COUNT) + 1e-3
 
 
-@EACH
 @EVERY
 def test_logprobs_are_over_what_could_have_been_drawn(model: str, case: str) -> None:
     made = both(model, case)
@@ -195,7 +202,6 @@ def test_logprobs_are_over_what_could_have_been_drawn(model: str, case: str) -> 
         )
 
 
-@EACH
 @EVERY
 def test_the_ratio_begins_at_one(model: str, case: str) -> None:
     made = both(model, case)
@@ -204,7 +210,6 @@ def test_the_ratio_begins_at_one(model: str, case: str) -> None:
     assert float((ratio_N - 1.0).abs().max()) < 1e-5
 
 
-@EACH
 @EVERY
 def test_kl_and_entropy(model: str, case: str) -> None:
     made = both(model, case)
@@ -228,7 +233,6 @@ def test_kl_and_entropy(model: str, case: str) -> None:
     assert near(-(made.rollout.logprobs_BT * mask_BT).sum(1), entropy)
 
 
-@EACH
 @EVERY
 def test_policy_gradient(model: str, case: str) -> None:
     """d/dw sum_a p(a) f(a), by autograd through all probabilities, and by log-probs weighted with p f."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.grammar.ending import EndInTime
-from holdfast.grammar.vocabulary import Vocabulary, places
+from holdfast.grammar.vocabulary import Vocabulary
 from holdfast.grammar.walk import OffGrammar
 
 # Sets near the end of answers that are kept: an answer is walked again by each pass over it.
@@ -152,7 +152,8 @@ class Spelling:
     def _found(self, bits: bytes) -> None:
         """What the grammar allows here: keep of it what can end in time, and see whether it is a single token."""
         bits = self._in_time(bits)
-        count = int.from_bytes(bits, "little").bit_count()
+        number = int.from_bytes(bits, "little")
+        count = number.bit_count()
         if count == 0:
             raise HoldfastError(
                 "An answer under rollout.grammar cannot go on: the policy's tokenizer lacks a character that the "
@@ -160,7 +161,7 @@ class Spelling:
             )
         self._bits = bits
         if count == 1:
-            only = int(places(bits, len(self._grammar.vocabulary))[0])
+            only = number.bit_length() - 1
             stretch = self._speller.stretch() if only != self._grammar.vocabulary.end else []
             self._certain = stretch if stretch[:1] == [only] else [only]
             self._at = 0

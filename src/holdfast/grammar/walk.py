@@ -11,6 +11,7 @@ Shapes: A walks, V vocabulary of the tokenizer, W numbers that a model gives, at
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -59,14 +60,33 @@ class WalkTogether(Protocol):
         """bool (A, V): `allowed` of each."""
         ...
 
+    @classmethod
+    def look_ahead(cls, walks: Sequence[Walk]) -> None:
+        """Compute what `allowed` and `forced` of each will ask for."""
+        ...
+
+
+def look_ahead(walks: Sequence[Walk]) -> None:
+    """Have walks that are asked for their sets soon compute them at once, where that is faster."""
+    if walks and (kind := _together(walks)) is not None:
+        kind.look_ahead(walks)
+
+
+def _together(walks: Sequence[Walk]) -> type[WalkTogether] | None:
+    """The kind of walk that all of these are, where it is one whose sets are computed together."""
+    kinds = set(map(type, walks))
+    return _kind_together(kinds.pop()) if len(kinds) == 1 else None
+
+
+@cache
+def _kind_together(kind: type) -> type[WalkTogether] | None:
+    return kind if issubclass(kind, WalkTogether) else None
+
 
 def allowed_rows(walks: Sequence[Walk], width: int = 0) -> Tensor:
     """bool (A, V), or (A, W) with what is beyond the vocabulary not allowed: `allowed` of each walk."""
-    kind = type(walks[0])
-    if isinstance(walks[0], WalkTogether) and all(type(walk) is kind for walk in walks):
-        rows_AV = walks[0].together(walks)
-    else:
-        rows_AV = torch.stack([walk.allowed() for walk in walks])
+    kind = _together(walks)
+    rows_AV = torch.stack([walk.allowed() for walk in walks]) if kind is None else kind.together(walks)
     beyond = width - rows_AV.shape[-1]
     return torch.nn.functional.pad(rows_AV, (0, beyond)) if beyond > 0 else rows_AV
 
