@@ -25,6 +25,7 @@ ROOMS = {
         "learning": "does the default run make the policy better?",
         "collapse": "no KL penalty, one reward model: gold rises, then falls",
         "any_reward": "a verifier and a rubric that can be fooled, unguarded and guarded",
+        "structured": "answers under a grammar and without, and a validator as the only reward",
         "kl_control": "does adaptive control hold the KL it is asked to hold?",
         "step_size": "do steps fit the model that nobody has tuned for?",
         "guard_power": "how often the sequential test alarms in played runs",

@@ -30,9 +30,12 @@ KEPT = ("run.db", "events.jsonl", "rewards")
 
 
 def is_shared(config: Config, task: Task) -> bool:
-    """Whether a beginning can be copied: not with people, with a database elsewhere, or with labels from files."""
+    """Whether a beginning can be copied: not with people, with a database elsewhere, or with labels from files.
+
+    A reward that is given has none: nothing is labelled or trained before the first round.
+    """
     simulated = task.labeller is not None and not isinstance(task.labeller, PatientLabeller)
-    return simulated and not config.preferences.url and not config.data.preferences
+    return simulated and not (config.reward.given or config.preferences.url or config.data.preferences)
 
 
 def beginning_key(config: Config, key: str) -> str:

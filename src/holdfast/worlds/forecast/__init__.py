@@ -48,6 +48,16 @@ class Forecasts:
     name = "forecast"
     drawing = "curve"
     pieces = JSON_PIECES
+    # A trial takes about half a minute on one core.
+    lab_settings = (
+        "policy.hidden=64",
+        "policy.feed_forward=192",
+        "policy.context=128",
+        "sft.batch=32",
+        "sft.epochs=3",
+        "reward.initial_comparisons=1200",
+        "run.rounds=5",
+    )
     flaws: ClassVar = {"overconfident": ()}
 
     def __init__(self, seed: int, demonstrations: int = 4000, heldout: int = 200) -> None:

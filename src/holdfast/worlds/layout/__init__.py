@@ -33,6 +33,17 @@ class Layouts:
     name = "layout"
     drawing = "boxes"
     pieces = JSON_PIECES
+    # A trial takes about half a minute on one core.
+    lab_settings = (
+        "policy.hidden=64",
+        "policy.feed_forward=192",
+        "policy.context=256",
+        "rollout.max_new_tokens=200",  # room enough that no answer has to be led to its end
+        "sft.batch=32",
+        "sft.epochs=3",
+        "reward.initial_comparisons=600",
+        "run.rounds=4",
+    )
     flaws: ClassVar = dict.fromkeys(("few_boxes", "giant_box", "corner", "tiny_boxes"), ())
 
     def __init__(self, seed: int, prompts: int = 4000, demonstrations: int = 4000, heldout: int = 200) -> None:

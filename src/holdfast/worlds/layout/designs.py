@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ class Designer:
     slips_sideways: float = 0.2  # each box
     slips_down: float = 0.2
     shrinks: float = 0.1
-    leaves_empty: float = 0.01
+    leaves_empty: float = 0.02
     breaks: float = 0.06  # the JSON
 
 
@@ -131,7 +132,7 @@ def broken(rng: random.Random, answer: str) -> str:
             kind = next((kind for kind in KINDS if f'"{kind}"' in answer), "")
             return answer.replace(f'"{kind}"', f'"{UNKNOWN}"', 1)
         case 2:
-            return answer.replace('"w":', f'"w":{BOUNDS["w"][1] + 1}', 1)
+            return re.sub(r'"w":\d+', f'"w":{BOUNDS["w"][1] + 1}', answer, count=1)
         case _:
             head, _, tail = answer.rpartition('"h":')
             return f'{head}"h":{tail.lstrip("0123456789")}'
