@@ -118,3 +118,15 @@ def test_what_claims_nothing_does_not_claim_too_much() -> None:
     assert not audit(told, claimed=False).overclaims
     assert audit(told, claimed=False).record()["claimed_reference"] is None
     assert "claim" not in verdict_on(told, TERMS).sentence.replace("claims no more", "")
+
+
+def test_what_is_valid_and_empty_is_called_so() -> None:
+    """Validity gained 1 and is granted in 8 of 40, where coverage fell by 0.4."""
+    told = pairs(8, 40, {"form/valid": 1.0, "form/coverage": -0.4})
+    sentence = verdict_on(told, Terms(reward="the reward")).sentence
+    assert "'form/valid' gained 1 and is granted in 8 of 40" in sentence
+    assert "answers are valid, and empty: they cover 0.4 less of what the schema names" in sentence
+    fuller = verdict_on(pairs(8, 40, {"valid": 1.0, "coverage": 0.1}), Terms(reward="the reward"))
+    assert "and empty" not in fuller.sentence
+    other = verdict_on(pairs(8, 40, {"polite": 1.0, "coverage": -0.4}), Terms(reward="the reward"))
+    assert "and empty" not in other.sentence

@@ -38,6 +38,7 @@ OPTIONAL = {
     "trackio": "trackio",
     "psycopg": "postgres",
     "llguidance": "structured",
+    "jsonschema": "structured",
 }
 
 

@@ -9,10 +9,12 @@ from typing import Any, Literal, get_args
 
 from holdfast.errors import HoldfastError
 
-Kind = Literal["function", "model", "judge", "rubric", "service"]
+Kind = Literal["function", "model", "judge", "rubric", "service", "structure"]
 Normalise = Literal["none", "group", "batch"]
 
 MODEL = "model:"
+# How far an answer is what a JSON schema asks for.
+VALID, COVERAGE = "valid:", "coverage:"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ def kind_of(source: str, setting: str = "reward.source") -> Kind:
         return "service"
     if source.startswith(MODEL) and source != MODEL:
         return "model"
+    if source.startswith((VALID, COVERAGE)) and (source.endswith(".json") or ":column:" in source):
+        return "structure"
     if colon and path.endswith(".py") and name:
         return "function"
     if source == "judge":
@@ -44,7 +48,7 @@ def kind_of(source: str, setting: str = "reward.source") -> Kind:
         return "rubric"
     raise HoldfastError(
         f"{setting} is {source!r}; it has to be path/to/file.py:name, model:DIR, judge, a rubric's file (.toml or "
-        ".json), or a service's address that begins with http:// or https://."
+        ".json), valid:SCHEMA.json, coverage:SCHEMA.json, or a service's address that begins with http:// or https://."
     )
 
 

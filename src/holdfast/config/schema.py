@@ -154,7 +154,7 @@ class RewardConfig(Section):
     source: str = setting(
         "",
         "what scores answers instead of the ensemble: path/to/file.py:name, model:DIR, judge, a rubric's file (.toml "
-        "or .json), or a reward service's http address; empty for the ensemble",
+        "or .json), valid:SCHEMA.json, coverage:SCHEMA.json, or a reward service's http address; empty: the ensemble",
     )
     parts: dict[str, Any] = setting(
         {},

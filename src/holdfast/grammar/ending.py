@@ -44,6 +44,7 @@ class Habit:
     order: list[int]
     ranks: npt.NDArray[np.int64]
     kinds: npt.NDArray[np.int64]
+    closers: int  # of the order, those that do close something
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, closing: Sequence[re.Pattern[bytes]], kind: Callable[[bytes], bytes]) -> Habit:
@@ -61,7 +62,8 @@ class Habit:
         ranks[order] = np.arange(len(order))
         names: dict[bytes, int] = {}
         kinds = [names.setdefault(kind(piece), len(names)) for piece in vocabulary.pieces]
-        return cls(order, ranks, np.array(kinds, dtype=np.int64))
+        closers = sum(place(token)[0] < CLOSERS for token in order)
+        return cls(order, ranks, np.array(kinds, dtype=np.int64), closers)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class EndInTime:
     structure: Habit = field(repr=False)
     text: Habit = field(repr=False)
     singles: npt.NDArray[np.bool_] = field(repr=False)
+    phrases: tuple[tuple[int, ...], ...] = ()  # that may be asked for before anything can be closed
     tail: int = 0
     growth: int = 0
 
@@ -84,6 +87,11 @@ class EndInTime:
         structure = Habit.of(vocabulary, CLOSING, _kind)
         text = Habit.of(vocabulary, CLOSING_TEXT, _kind_in_text)
         return cls(vocabulary, structure, text, np.array([len(piece) == 1 for piece in vocabulary.pieces]))
+
+    def hinted(self, texts: Sequence[str]) -> EndInTime:
+        """For a grammar that asks for texts like these."""
+        phrases = dict.fromkeys(tuple(self.vocabulary.encode(text)) for text in texts)
+        return replace(self, phrases=tuple(phrase for phrase in phrases if phrase))
 
     def measured(self, start: Speller, room: int) -> EndInTime:
         """For the grammar of this empty answer."""
@@ -124,33 +132,43 @@ class EndInTime:
     def _habit(self, count: int) -> Habit:
         return self.text if count > FREE_TEXT * len(self.vocabulary) else self.structure
 
-    def _closer(self, bits: bytes) -> tuple[int, bool] | None:
-        """The token of a set that closes most, and whether it is the only one."""
+    def _closer(self, bits: bytes) -> tuple[int, bool, bool] | None:
+        """The token of a set that closes most, whether it does close something, and whether it is the only one."""
         count = _count(bits)
         if count == 0:
             return None
         habit = self._habit(count)
         for token in habit.order[:LIKELY]:
             if bits[token >> 3] >> (token & 7) & 1:
-                return token, count == 1
+                return token, bool(habit.ranks[token] < habit.closers), count == 1
         ids = self.ids(bits)
-        return int(ids[np.argmin(habit.ranks[ids])]), count == 1
+        token = int(ids[np.argmin(habit.ranks[ids])])
+        return token, bool(habit.ranks[token] < habit.closers), count == 1
 
     def shortest(self, speller: Speller, limit: int, tries: int = THOROUGH) -> list[int] | None:
-        """The shortest completion that is found, the end token included; None where none of up to `limit` tokens is."""
+        """The shortest completion that is found, the end token included.
+
+        None where there is none of up to `limit` tokens, and nothing where the search was given up.
+        """
         closed = self.closed(speller, limit)
         searched = self._search(speller, limit if closed is None else len(closed) - 1, tries)
-        return searched or closed
+        return searched or closed or searched
 
     def closed(self, speller: Speller, limit: int) -> list[int] | None:
         """A completion that closes what is open as fast as it can, if that takes up to `limit` tokens."""
-        speller, taken = speller.copy(), list[int]()
+        speller, taken, phrase = speller.copy(), list[int](), tuple[int, ...]()
         while len(taken) < limit:
             closer = self._closer(speller.bits())
             if closer is None:
                 return None
-            token, only = closer
+            token, closes, only = closer
             stretch = speller.stretch() if only and token != self.vocabulary.end else []
+            if not closes and not only:
+                # The same phrase again would ask for nothing new before something has been closed.
+                again, phrase = phrase, next((p for p in self.phrases if p != phrase and speller.fits(p)), ())
+                stretch, phrase = list(phrase), phrase or again
+            elif closes:
+                phrase = ()
             if len(taken) + len(stretch) > limit:
                 return None
             for certain in stretch or [token]:
@@ -162,7 +180,10 @@ class EndInTime:
         return None
 
     def _search(self, speller: Speller, limit: int, tries: int) -> list[int] | None:
-        """The shortest completion by uniform cost, states of one length and one set being taken for the same."""
+        """The shortest completion by uniform cost, states of one length and one set being taken for the same.
+
+        Nothing where more than so many tokens would have to be tried, None where there is no completion.
+        """
         waiting: list[tuple[int, int, list[int], Speller]] = [(0, 0, [], speller)]
         seen: set[tuple[int, bytes, tuple[int, ...]]] = set()
         made = 0
@@ -187,7 +208,7 @@ class EndInTime:
                 if all(after.take(token) for token in step):
                     made += 1
                     heapq.heappush(waiting, (length + len(step), made, [*taken, *step], after))
-        return None
+        return [] if waiting else None
 
     def _candidates(self, ids: npt.NDArray[np.int64], single: bool = False) -> list[int]:
         """The tokens, or of many one of each kind, those that close most first; and all `single` characters."""
@@ -218,7 +239,7 @@ class EndInTime:
             return bits, way
         tried = self._candidates(ids)
         known = [rest for rest in (way, way[1:]) if rest]
-        good = {token for token in tried if token == way[0] or self._ends(speller, token, left, known)}
+        good = {way[0], *(token for token in tried if self._ends(speller, token, left, known))}
         if len(ids) > len(tried):  # those of a kind with one that was tried
             kinds = self._habit(len(ids)).kinds
             return packed(ids[np.isin(kinds[ids], kinds[sorted(good)])], len(self.vocabulary)), way
@@ -228,7 +249,7 @@ class EndInTime:
         """A way to an end within `left`."""
         known = list(hint) if 0 < len(hint) <= left and speller.fits(hint) else None
         closed = self.closed(speller, left if known is None else len(known) - 1)
-        return closed or known or self._search(speller, left, BRIEF)
+        return closed or known or self._search(speller, left, BRIEF) or None
 
     def _ends(self, speller: Speller, token: int, left: int, known: list[list[int]]) -> bool:
         """Whether an answer that goes on with a token can end within `left`; a way to do so joins the known ones."""
@@ -249,6 +270,8 @@ class EndInTime:
 # another one.
 CLOSING = tuple(re.compile(p) for p in (rb"[\]})]+", rb'"[\]})]+', rb'"', rb'",.*', rb",.*", rb"\d", rb"[a-z]"))
 CLOSING_TEXT = CLOSING[1:4] + CLOSING[5:]
+# How many of the patterns are of what closes, and not only of what can be closed soon.
+CLOSERS = 3
 # So many of the order are looked up one by one before the whole set is sorted.
 LIKELY = 256
 

@@ -8,7 +8,9 @@ from hashlib import sha256
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.grammar.ending import EndInTime
 from holdfast.grammar.engine import Matched
+from holdfast.grammar.examples import examples_of
 from holdfast.grammar.form import COLUMN, NONE, SETTING, Form, form_of
 from holdfast.grammar.lexicon import lexicon_of
 from holdfast.grammar.mask import MaskRules
@@ -33,6 +35,7 @@ class Grammars:
         self._masks: dict[Form, MaskRules] = {}
         self.files: dict[str, str] = {}  # that grammars are in, with digests of their contents as they were read
         self.needs = 0  # tokens of the shortest answer found, under the grammar that asks for most
+        self.unsure = False  # of some grammar no answer that ends was found, nor that there is none
         self.changed: list[str] = []  # files that a checkpoint was saved with otherwise
         self._form = None if written.startswith(COLUMN) else form_of(written)
 
@@ -70,8 +73,8 @@ class Grammars:
             # What may be said can depend on the prompt.
             prompt = self._prompts[key] if key in self._prompts else self._codec.prompt_of(key)
             start = self._rules(form).start(prompt)
-            return self._kept((form, start.at), lambda: self._spelt(start))
-        return self._kept(form, lambda: self._spelt(self._start(form, "")))
+            return self._kept((form, start.at), lambda: self._spelt(form, start))
+        return self._kept(form, lambda: self._spelt(form, self._start(form, "")))
 
     def form_of_prompt(self, ids: Sequence[int]) -> Form | None:
         """How a prompt's grammar is written; None where it has none."""
@@ -143,8 +146,10 @@ class Grammars:
         return {name: sha256(file.read_bytes()).hexdigest() for file, name in names.items()}
 
     def _met(self, form: Form, start: Speller) -> None:
-        need = self.needed(start)
-        self.needs = max(self.needs, need or 0)
+        ending = self._ending(form)
+        way = ending.closed(start, self._room) or ending.shortest(start, most(self._room))
+        need = None if way is None else len(way)
+        self.needs, self.unsure = max(self.needs, need or 0), self.unsure or need == 0
         if need is None:
             raise HoldfastError(
                 f"{form.name} cannot be met: no answer of up to {most(self._room)} tokens was found that this policy's "
@@ -163,14 +168,12 @@ class Grammars:
                 "has no token that the grammar allows; leave the characters that it lacks out of the grammar."
             )
 
-    def needed(self, start: Speller) -> int | None:
-        """The tokens of the shortest answer that is found; None where there is none within reach."""
-        closed = self._lexicon.ending.closed(start, self._room)
-        way = closed or self._lexicon.ending.shortest(start, most(self._room))
-        return None if way is None else len(way)
+    def _ending(self, form: Form) -> EndInTime:
+        """How answers under one grammar can end, not yet measured."""
+        return self._lexicon.ending.hinted(examples_of(form))
 
-    def _spelt(self, start: Speller) -> Grammar:
-        ending = self._lexicon.ending.measured(start, self._room) if self._in_time else None
+    def _spelt(self, form: Form, start: Speller) -> Grammar:
+        ending = self._ending(form).measured(start, self._room) if self._in_time else None
         return SpeltGrammar(start.copy, self._lexicon.vocabulary, self._room, ending)
 
     def _kept(self, key: object, make: Any) -> Grammar:

@@ -88,6 +88,19 @@ def pay(pairs: Sequence[AuditPair], differences: Sequence[Sequence[float]]) -> l
     return [float(k) for k in np.linalg.lstsq(np.array(differences), np.array(margins), rcond=1e-6)[0]]
 
 
+def hollow_words(blamed: Credited, parts: Sequence[Credited]) -> str:
+    """Where validity is to blame and answers say less of what their schema names: that they are valid, and empty."""
+    fallen = [each.gained for each in parts if _own_name(each) == "coverage" and each.gained < 0]
+    if _own_name(blamed) != "valid" or not fallen:
+        return ""
+    return f"answers are valid, and empty: they cover {three_digits(-min(fallen))} less of what the schema names"
+
+
+def _own_name(part: Credited) -> str:
+    """A component's name without that of the part that it belongs to."""
+    return part.name.rpartition("/")[2]
+
+
 def culprit(parts: Sequence[Credited]) -> Credited | None:
     """Of the components that people do not grant, the one whose gain pays most; none where there is no such one."""
     return max((each for each in parts if each.rejected), key=lambda each: each.paid, default=None)

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from holdfast.checkpoint.files import JSON
 from holdfast.events.levels import ALARMS, Level
 from holdfast.guard.alarm import Evidence, Loss, Shortfall
-from holdfast.guard.attribution import Credited, culprit
+from holdfast.guard.attribution import Credited, culprit, hollow_words
 from holdfast.guard.audit import AuditReport, Side
 from holdfast.guard.course import Course
 from holdfast.guard.signal import LOOKS, fine_percent
@@ -234,6 +234,7 @@ def clauses(found: Grounds) -> list[str]:
         out.append(_agreement(found.loss, found.reward, found.report.claimed))
     if (to_blame := found.culprit) is not None:
         out.append(to_blame.words(found.course.terms.part, found.reward))
+        out += [hollow] if (hollow := hollow_words(to_blame, found.parts)) else []
     if found.overclaims and level not in ALARMS:
         out.append(f"{found.reward} claims more than the answers of {by} grant (p = {found.report.gap_p:.2g})")
     if found.suspicion.suspicious:

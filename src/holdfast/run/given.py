@@ -33,16 +33,18 @@ def given_reward(ingredients: Ingredients, group: int = 0) -> GivenReward:
 
 
 def files_of(reward: RewardConfig) -> dict[str, str]:
-    """The files that functions and rubrics are in, with digests of their contents; a model's are too large to read."""
+    """The files of functions, rubrics and schemas, with digests of their contents; a model's are too large to read."""
     return {str(path): sha256(path.read_bytes()).hexdigest() for path in source_files(reward) if path.is_file()}
 
 
 def source_files(reward: RewardConfig) -> list[Path]:
-    """Where its functions and rubrics are."""
+    """Where its functions, rubrics and schemas are."""
     specs = [part.source for part in parts_of(reward.parts)] or [reward.source]
     kinds = {spec: kind_of(spec) for spec in specs}
     functions = {Path(spec.rpartition(":")[0]) for spec, kind in kinds.items() if kind == "function"}
-    return sorted(functions | {Path(spec) for spec, kind in kinds.items() if kind == "rubric"})
+    schemas = {Path(spec.partition(":")[2]) for spec, kind in kinds.items() if kind == "structure"}
+    rubrics = {Path(spec) for spec, kind in kinds.items() if kind == "rubric"}
+    return sorted(functions | rubrics | {path for path in schemas if path.suffix == ".json"})
 
 
 def claimant_of(reward: GivenReward) -> ScalarClaimant:

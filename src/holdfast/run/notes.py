@@ -69,6 +69,11 @@ def _grammar_notes(ingredients: Ingredients) -> list[str]:
             f"The shortest answer that rollout.grammar allows takes {grammars.needs} of the {room} tokens that "
             "rollout.max_new_tokens gives: many answers will be steered to their end; raise it if they should not be."
         )
+    if grammars.unsure:
+        notes.append(
+            "No answer that ends was found under rollout.grammar, nor that there is none: answers may be cut; see "
+            "whether it can be written more simply."
+        )
     shown = ingredients.task.demonstrations
     strange = sum(not grammars.allows(d.prompt, d.response) for d in shown) if ingredients.config.sft.epochs else 0
     if strange:

@@ -200,9 +200,19 @@ def test_a_table_that_says_no_part(table: object, sentence: str) -> None:
 def test_how_sources_are_told_apart() -> None:
     kinds = [
         kind_of(source)
-        for source in ("a/b.py:f", "model:some/dir", "judge", "a.toml", "a.json", "http://h/x.json", "https://h")
+        for source in (
+            "a/b.py:f",
+            "model:some/dir",
+            "judge",
+            "a.toml",
+            "a.json",
+            "http://h/x.json",
+            "https://h",
+            "valid:a.json",
+            "coverage:column:schema",
+        )
     ]
-    assert kinds == ["function", "model", "judge", "rubric", "rubric", "service", "service"]
+    assert kinds == ["function", "model", "judge", "rubric", "rubric", "service", "service", "structure", "structure"]
     for wrong in ("jugde", "model:", "a.py", "a.py:", "some/dir"):
         with pytest.raises(HoldfastError, match=r"has to be path/to/file.py:name, model:DIR"):
             kind_of(wrong)

@@ -17,6 +17,7 @@ from holdfast.reward.sources.parts import opened_parts
 from holdfast.reward.sources.plain import PlainSource
 from holdfast.reward.sources.rubric import read_rubric
 from holdfast.reward.sources.service import ServiceSource
+from holdfast.reward.sources.structure import StructureSource
 from holdfast.reward.sources.workers import Allowance
 
 MOST_TOKENS = PolicyConfig().micro_batch_tokens
@@ -56,5 +57,7 @@ def _opened(
             return JudgeRubric(read_rubric(path), judge, path.name)
         case "service":
             return ServiceSource(spec, allowance, setting)
+        case "structure":
+            return StructureSource(spec, setting)
         case "model":
             return ModelSource(spec, device, max_tokens, setting)
