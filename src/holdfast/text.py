@@ -108,6 +108,11 @@ def format_setting(value: float) -> str:
     return signed(f"{value:,.10g}" if 1e-4 <= abs(value) < 1e9 or value == 0 else scientific(value, 6))
 
 
+def format_limit(value: float) -> str:
+    """A limit that somebody chose as they typed it, and one that was worked out with the digits of a measurement."""
+    return min(format_setting(value), format_value(value), key=len)
+
+
 def scientific(value: float, decimals: int) -> str:
     """ "1.4e-5"."""
     digits, exponent = f"{value:.{decimals}e}".split("e")

@@ -8,7 +8,7 @@ from itertools import pairwise
 from holdfast.charts import axes
 from holdfast.charts.spec import BUCKETS, MARKER_ORDER, ChartSpec, Extent, Plot, Series, Span
 from holdfast.charts.style import DASHES, PALETTE_SIZE
-from holdfast.text import format_setting, format_value, visible
+from holdfast.text import format_limit, format_value, visible
 
 SMALL = 11.0  # the font size of everything but the title
 PADDING = 14.0
@@ -53,7 +53,7 @@ def _label(spec: ChartSpec, series: Series, extent: Extent) -> str:
     chosen = series is spec.limit and not spec.percent
     # On a logarithmic axis lines end at values too far apart for the decimals of one to suit the other.
     largest = 0.0 if spec.log_y else max(max(abs(one.low), abs(one.high)) for one in _extents(spec.series))
-    value = format_setting(extent.last) if chosen else format_value(extent.last, spec.percent, largest)
+    value = format_limit(extent.last) if chosen else format_value(extent.last, spec.percent, largest)
     return f"{visible(series.name)} {value}".strip()
 
 

@@ -8,7 +8,7 @@ from holdfast.report.delivered import Delivered, answers_of, delivered, kept_cur
 from holdfast.report.rounds import Summary, summary
 from holdfast.report.undone import Curve, undone
 from holdfast.statistics import Share
-from holdfast.text import counted, format_setting, format_value, one_line, percent
+from holdfast.text import counted, format_limit, format_value, one_line, percent
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,7 @@ def _kl(run: RunData) -> str:
     if not budget:
         return f"{end}."
     over = kl[-1][1] > budget[-1][1]
-    return f"{end}{', over its' if over else ' of a'} budget of {_budget_words(budget[-1][1])}."
-
-
-def _budget_words(nats: float) -> str:
-    """A budget that somebody chose as they typed it, and one that was worked out with the digits of a measurement."""
-    return min(format_setting(nats), format_value(nats), key=len)
+    return f"{end}{', over its' if over else ' of a'} budget of {format_limit(budget[-1][1])}."
 
 
 # ---- key figures
@@ -306,7 +301,7 @@ def _kl_tile(run: RunData) -> Tile | None:
     kl, budget = kept_curve(run, "objective/kl"), kept_curve(run, "control/kl_target")
     if not kl:
         return None
-    note = f"nats of a budget of {_budget_words(budget[-1][1])}" if budget else "nats"
+    note = f"nats of a budget of {format_limit(budget[-1][1])}" if budget else "nats"
     return Tile("KL to reference", format_value(kl[-1][1]), note)
 
 
