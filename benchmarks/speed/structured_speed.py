@@ -1,6 +1,6 @@
 """What a grammar costs and saves while answers are sampled, in turns, in one process on one model.
 
-64 layouts of three boxes or more, as the world's demonstrations have them, by models of 1m and 15m parameters with
+64 layouts of three boxes or more, as the world's demonstrations have them, by models of the default size, 1m and 15m with
 random weights and its tokenizer, filled up to their vocabularies. Times are of the processor, since machines are
 shared. Four questions:
 
@@ -44,7 +44,7 @@ from holdfast.rollout.sampler import Rollout, sample
 from holdfast.worlds.protocol import Task
 from holdfast.worlds.registry import load_task, load_world
 
-BATCH, FIXED, ROOM = 64, 48, 64
+BATCH, FIXED, ROOM = 64, 48, 96
 OPTIONS = {"prompts": 512, "demonstrations": 512, "heldout": 8}
 
 
@@ -163,7 +163,7 @@ def _codec(task: Task, vocabulary: int) -> Codec:
 def main(words: Sequence[str]) -> None:
     settings = settings_of("structured_speed", parser_with_turns("structured_speed", __doc__).parse_args(words))
     with on_cores(settings.cores):
-        cases = {size: measure(size, settings) for size in (("quick",) if settings.quick else ("1m", "15m"))}
+        cases = {size: measure(size, settings) for size in (("quick",) if settings.quick else ("default", "1m", "15m"))}
         publish(settings, {"batch": BATCH, "cases": cases}, lambda: show(cases))
 
 

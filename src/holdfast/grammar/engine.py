@@ -127,7 +127,7 @@ class Matched:
         return len(self.only_end)
 
     def bits(self) -> bytes:
-        return self._checked(self.matcher.compute_bitmask()[: self.width])
+        return self._checked(self.matcher.compute_bitmask()[: len(self.only_end)])
 
     def _checked(self, bits: bytes) -> bytes:
         """A set without the end that the engine puts where no token leads on, and without special tokens."""
@@ -151,6 +151,9 @@ class Matched:
 
     def take(self, token: int) -> bool:
         return bool(self.matcher.consume_token(token))
+
+    def take_all(self, tokens: Sequence[int]) -> bool:
+        return bool(self.matcher.consume_tokens(list(tokens)))
 
     def fits(self, tokens: Sequence[int]) -> bool:
         return bool(self.matcher.validate_tokens(list(tokens)) == len(tokens))

@@ -171,6 +171,9 @@ class Masked:
             self.at = self.rules.after(self.at, byte)
         return bool(self.at)
 
+    def take_all(self, tokens: Sequence[int]) -> bool:
+        return all(self.take(token) for token in tokens)
+
     def fits(self, tokens: Sequence[int]) -> bool:
         ahead = self.copy()
         for token in tokens:

@@ -51,6 +51,10 @@ class Speller(Protocol):
         """Go on with a token; False where it cannot be."""
         ...
 
+    def take_all(self, tokens: Sequence[int]) -> bool:
+        """Go on with some tokens at once; False where that cannot be."""
+        ...
+
     def fits(self, tokens: Sequence[int]) -> bool:
         """Whether these may come next, one after the other."""
         ...
@@ -79,6 +83,8 @@ class Spelling:
 
     def __init__(self, grammar: SpeltGrammar, speller: Speller) -> None:
         self._grammar, self._speller = grammar, speller
+        self._end = grammar.vocabulary.end
+        self._left = grammar.room  # tokens that there is room for
         self._taken: list[int] = []
         self._bits: bytes | None = None
         self._certain: list[int] = []  # tokens that have to come next, from `_at` on
@@ -101,7 +107,7 @@ class Spelling:
     @classmethod
     def look_ahead(cls, walks: Sequence[Self]) -> None:
         """Compute the sets of several walks at once, where that is faster."""
-        waiting = [walk for walk in walks if walk._bits is None and not walk._certain[walk._at :] and not walk._over]
+        waiting = [walk for walk in walks if walk._bits is None and walk._at == len(walk._certain) and not walk._over]
         kinds: dict[type[Speller], list[Self]] = {}
         for walk in waiting:
             kinds.setdefault(type(walk._speller), []).append(walk)
@@ -114,29 +120,44 @@ class Spelling:
             self._set()
         return self._certain[self._at : self._at + self._left]
 
-    def take(self, token: int) -> None:
-        if self._over:
-            raise OffGrammar("The answer has ended, and no token can follow.")
+    def follow(self, most: int) -> list[int]:
+        """Take the tokens that come next in any case, at most so many; which they are."""
         if self._at == len(self._certain):
             self._set()
+        tokens = self._certain[self._at : self._at + min(most, self._left)]
+        if len(tokens) < 2 or tokens[-1] == self._end:
+            for token in tokens:
+                self.take(token)
+            return tokens
+        if not self._speller.take_all(tokens):
+            raise OffGrammar("The tokens that come next in any case cannot come.")
+        self._at += len(tokens)
+        for token in tokens if self._way else ():
+            self._way = self._way[1:] if self._way[:1] == [token] else self._way
+        self._taken += tokens
+        self._left -= len(tokens)
+        self._bits = None
+        self._over = not self._left
+        return tokens
+
+    def take(self, token: int) -> None:
+        # This and `_found` are what a grammar costs in Python for each token.
+        bits = None if self._at < len(self._certain) else self._set()
         if self._at < len(self._certain):
-            fits = token == self._certain[self._at]
+            fits = token == self._certain[self._at] and not self._over
             self._at += 1
         else:
-            fits = _has(self._set(), token)
-        if not fits or not (token == self._grammar.vocabulary.end or self._speller.take(token)):
+            fits = bits is not None and _has(bits, token)
+        if not fits or not (token == self._end or self._speller.take(token)):
             raise OffGrammar(
                 f"The token {token} cannot come at place {len(self._taken)} of an answer under this grammar."
             )
-        self._way = self._way[1:] if self._way[:1] == [token] else self._way
+        if self._way:
+            self._way = self._way[1:] if self._way[0] == token else self._way
         self._taken.append(token)
+        self._left -= 1
         self._bits = None
-        self._over = token == self._grammar.vocabulary.end or not self._left
-
-    @property
-    def _left(self) -> int:
-        """Tokens that there is room for."""
-        return self._grammar.room - len(self._taken)
+        self._over = token == self._end or not self._left
 
     def _set(self) -> bytes:
         if self._over:
@@ -162,7 +183,7 @@ class Spelling:
         self._bits = bits
         if count == 1:
             only = number.bit_length() - 1
-            stretch = self._speller.stretch() if only != self._grammar.vocabulary.end else []
+            stretch = self._speller.stretch() if only != self._end else []
             self._certain = stretch if stretch[:1] == [only] else [only]
             self._at = 0
 

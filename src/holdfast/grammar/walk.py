@@ -66,6 +66,30 @@ class WalkTogether(Protocol):
         ...
 
 
+@runtime_checkable
+class WalkByStretches(Protocol):
+    """A kind of walk that takes what has to come at once."""
+
+    def follow(self, most: int) -> list[int]:
+        """Take the tokens that come next in any case, at most so many; which they are."""
+        ...
+
+
+def follow(walk: Walk, most: int) -> list[int]:
+    """Take the tokens that come next in any case, at most so many; which they are. Others may follow them."""
+    if _by_stretches(type(walk)):
+        return walk.follow(most)  # type: ignore[attr-defined,no-any-return]
+    forced = walk.forced()[:most]
+    for token in forced:
+        walk.take(token)
+    return forced
+
+
+@cache
+def _by_stretches(kind: type) -> bool:
+    return issubclass(kind, WalkByStretches)
+
+
 def look_ahead(walks: Sequence[Walk]) -> None:
     """Have walks that are asked for their sets soon compute them at once, where that is faster."""
     if walks and (kind := _together(walks)) is not None:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.grammar.walk import Grammar, Walk, allowed_rows, look_ahead
+from holdfast.grammar.walk import Grammar, Walk, allowed_rows, follow, look_ahead
 from holdfast.models.token_sets import leave_out
 from holdfast.rollout.choice import Sampling, choose
 from holdfast.rollout.decoding import Decoding
@@ -53,9 +53,14 @@ class Spelt:
 
     def follow(self) -> None:
         """Go on as long as there is one way."""
-        while self.walk is not None and not self.over and (forced := self.walk.forced()):
-            for token in forced[: self.longest - len(self.tokens)]:
-                self.take(token)
+        while self.walk is not None and not self.over:
+            forced = follow(self.walk, self.longest - len(self.tokens))
+            if not forced:
+                break
+            self.tokens += forced
+            self.unread += forced
+            self.ended = forced[-1] == self.eos_id
+            self.over = self.ended or len(self.tokens) == self.longest
 
 
 def decode_under(
