@@ -1,8 +1,8 @@
 """What a grammar costs and saves while answers are sampled, in turns, in one process on one model.
 
-64 layouts of three boxes or more, as the world's demonstrations have them, by models of the default size, 1m and 15m with
-random weights and its tokenizer, filled up to their vocabularies. Times are of the processor, since machines are
-shared. Four questions:
+64 layouts of three boxes or more, as the world's demonstrations have them, by models of the default size, of 1m and
+15m parameters, with random weights and its tokenizer, filled up to their vocabularies. Times are of the processor,
+since machines are shared. Four questions:
 
     masks       whole layouts, against the same with sets that are known beforehand
     stretches   whole layouts, with what the schema forces appended, against decoding every token of the same layouts

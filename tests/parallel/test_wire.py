@@ -9,10 +9,15 @@ import pytest
 import torch
 
 from holdfast.config.schema import SFTConfig
+from holdfast.models.policy import Policy
+from holdfast.parallel.processes import PROCESSES
 from holdfast.parallel.wire import put_together, take_apart
 from holdfast.preferences.pair import Pair
-from holdfast.rollout.sampler import Rollout
-from holdfast.train.ppo import Experience
+from holdfast.rollout.choice import Sampling
+from holdfast.rollout.sampler import Rollout, sample
+from holdfast.train.ppo import Experience, response_values, rollout_batches
+from masked_language import Rules
+from tiny_models import EOS, PAD, build
 
 
 def through(value: Any) -> Any:
@@ -38,6 +43,22 @@ def test_an_experience_comes_through_bit_for_bit() -> None:
     assert all(
         torch.equal(a, b) for a, b in zip(list(vars(sent).values())[1:], list(vars(got).values())[1:], strict=True)
     )
+
+
+def test_what_could_have_been_drawn_comes_through_without_its_grammars(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Policy(build("llama"))
+    sampling = Sampling(5, top_p=0.9)
+    rng = torch.Generator().manual_seed(1)
+    rollout = sample(policy, [[3, 4]] * 6, sampling, EOS, PAD, rng, [Rules(), None, Rules(), Rules(), None, Rules()])
+    monkeypatch.setattr(PROCESSES, "world", 2)
+    got = through(rollout.crossing)
+    monkeypatch.undo()
+    assert got.grammars is None
+    here, there = (rollout_batches(policy, one, None, PAD, 512) for one in (rollout, got))
+    for truncated in (True, False):
+        ours, theirs = (response_values(policy, rollout, batches, truncated=truncated) for batches in (here, there))
+        assert torch.equal(ours, theirs)
+    assert torch.allclose(response_values(policy, rollout, there), rollout.logprobs_BT, atol=1e-6)
 
 
 def test_a_generator_goes_on_where_it_was() -> None:

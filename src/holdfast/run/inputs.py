@@ -29,6 +29,7 @@ from holdfast.randomness import derive_seed
 from holdfast.reward.classifier import Classifier
 from holdfast.reward.scores import AdjustableSource
 from holdfast.reward.sources.opening import open_source
+from holdfast.rollout.served import structured
 from holdfast.rollout.vllm_api import VLLMServer
 from holdfast.run.origin import load_policy
 from holdfast.run.rates import ChosenRates, with_rates
@@ -132,7 +133,10 @@ def check_server(ingredients: Ingredients) -> None:
     """Where a server is to sample: it has to be there, serve one model, have room, and take weights."""
     config, task, codec = ingredients.config, ingredients.task, ingredients.codec
     if config.vllm.url:
-        longest = max(len(codec.encode_prompt(p)) for p in (*task.prompts, *task.heldout_prompts))
+        prompts = [codec.encode_prompt(p) for p in (*task.prompts, *task.heldout_prompts)]
+        for prompt in prompts:
+            structured(ingredients.grammars, prompt)  # which refuses what no server has
+        longest = max(map(len, prompts))
         VLLMServer(config.vllm).check(longest + config.rollout.max_new_tokens)
 
 
