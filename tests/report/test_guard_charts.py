@@ -162,7 +162,7 @@ def test_signals_come_in_the_order_of_their_movement(tmp_path):
     write_lines(tmp_path / "metrics.jsonl", rows)
     charts = signal_charts(read_run(tmp_path))
     assert [chart.title for chart in charts] == ["Length", "From elsewhere", "KL step"]
-    assert charts[0].subtitle == "Tokens in an answer, mean over answers."
+    assert charts[0].subtitle == "Tokens in an answer (under a grammar those that were free), mean over answers."
     assert charts[1].subtitle == ""
 
 

@@ -95,7 +95,9 @@ def test_the_signals_that_moved_come_first_and_the_rest_are_folded(guarded, page
     assert f"{len(read) - 6} more signals" in folded
     assert not set(titles) & set(re.findall(r'class="title"[^>]*>([^<]+)', folded))
     described = " ".join(re.findall(r"<desc[^>]*>([^<]*)", section))
-    assert "Tokens in an answer, mean over answers." in described  # the signal's own words
+    assert (
+        "Tokens in an answer (under a grammar those that were free), mean over answers." in described
+    )  # the signal's own words
 
 
 def test_hostile_sentences_stay_text(guarded, tmp_path):

@@ -138,7 +138,7 @@ def test_the_end_of_the_table_is_the_policy_that_was_kept(stopped: Path, capsys:
 def said(*settings: str, labeller: Any = "someone") -> str:
     config = load_config(None, list(settings))
     task = SimpleNamespace(labeller=labeller, demonstrations=())
-    ingredients: Any = SimpleNamespace(config=config, task=task, chosen=ChosenRates())
+    ingredients: Any = SimpleNamespace(config=config, task=task, chosen=ChosenRates(), grammars=None)
     return " ".join(notes(ingredients, False))
 
 
