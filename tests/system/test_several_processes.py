@@ -72,8 +72,8 @@ def test_two_processes_give_the_metrics_of_one(strategy: str, alone: list[dict[s
 
 def test_what_process_0_probes_alone_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
     """Passes of one process must not change which layers the next backward pass asks all processes for."""
-    # One layer would have none before it to ask for.
-    changes = {**TEN_STEPS, "policy__layers": "3", "probes__every": "2"}
+    # One layer would have none before it to ask for. What top-p has kept crosses to the others too.
+    changes = {**TEN_STEPS, "policy__layers": "3", "probes__every": "2", "rollout__top_p": "0.9"}
     alone = rows_of(small_run.run(tmp_path / "alone", **changes))
     several = {**changes, "processes__strategy": "fsdp2", "processes__timeout_minutes": "0.5"}
     first, second = processes.several(small_run.run_arguments(tmp_path, **several), tmp_path / "said")

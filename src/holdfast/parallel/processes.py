@@ -191,7 +191,7 @@ class Processes:
             header = json.loads(bytes(self._receive_bytes()))
             tensors = [torch.empty(shape, dtype=getattr(torch, kind)) for kind, shape in header["tensors"]]
             for tensor in tensors:
-                dist.broadcast(tensor, 0, group=self._control)
+                dist.broadcast(_as_sent(tensor), 0, group=self._control)
         return Order(header["work"], tuple(header["models"]), put_together(header["needed"], tensors))
 
     def agree(self, complaint: str) -> None:
@@ -269,7 +269,7 @@ class Processes:
         with self.watched():
             self._send_bytes(json.dumps(header).encode())
             for tensor in tensors:
-                dist.broadcast(tensor, 0, group=self._control)
+                dist.broadcast(_as_sent(tensor), 0, group=self._control)
 
     def _send_bytes(self, data: bytes) -> None:
         dist.broadcast(torch.tensor([len(data)]), 0, group=self._control)
@@ -296,6 +296,11 @@ class Processes:
                 return  # the main thread meets the same at its next piece of work
             finally:
                 self._turn.release()
+
+
+def _as_sent(tensor: Tensor) -> Tensor:
+    """The same memory in a type that gloo sends, which short integers are not."""
+    return tensor.view(torch.uint8) if tensor.dtype == torch.int16 else tensor
 
 
 def is_loss(error: BaseException) -> bool:
