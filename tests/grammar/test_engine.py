@@ -155,3 +155,12 @@ def test_answers_match_a_pattern() -> None:
     texts = {codec.decode(answer(grammar, 30, rng)) for _ in range(40)}
     assert all(re.fullmatch(pattern, text) for text in texts)
     assert len(texts) > 10
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("written", ["regex:(.)*", '{"type":"string","pattern":"cat"}', "regex:[^x]*x{3}"])
+def test_free_text_ends_in_time(make: Callable[[], Codec], written: str) -> None:
+    """Of the many tokens of free text one of a kind is tried: the end, half a character and letters are not of one."""
+    codec, rng = make(), np.random.default_rng(13)
+    grammar = grammar_of(written, codec, 12)
+    assert all(answer(grammar, 12, rng)[-1] == codec.eos_id for _ in range(25))

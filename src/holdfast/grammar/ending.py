@@ -30,6 +30,8 @@ THOROUGH, BRIEF = 20_000, 2_000
 FREE_TEXT = 0.3
 # Tokens of random answers by which it is measured how much an ending takes, and by how much one token lengthens it.
 MEASURED = 240
+# Of the ways to an end that they show so many are kept: to see whether one fits is cheaper than to look for one.
+KNOWN = 24
 # Random answers by which a tokenizer that lacks some characters is tried.
 PROBED = 48
 # Random answers do not show everything: a token may lengthen an ending by half as much again, and by the rest of a
@@ -61,7 +63,7 @@ class Habit:
         ranks = np.empty(len(order), dtype=np.int64)
         ranks[order] = np.arange(len(order))
         names: dict[bytes, int] = {}
-        kinds = [names.setdefault(kind(piece), len(names)) for piece in vocabulary.pieces]
+        kinds = [names.setdefault(kind(piece) if piece else b"", len(names)) for piece in vocabulary.pieces]
         closers = sum(place(token)[0] < CLOSERS for token in order)
         return cls(order, ranks, np.array(kinds, dtype=np.int64), closers)
 
@@ -78,6 +80,7 @@ class EndInTime:
     text: Habit = field(repr=False)
     singles: npt.NDArray[np.bool_] = field(repr=False)
     phrases: tuple[tuple[int, ...], ...] = ()  # that may be asked for before anything can be closed
+    known: tuple[tuple[int, ...], ...] = ()  # ways to an end from some places, the shortest first
     tail: int = 0
     growth: int = 0
 
@@ -95,7 +98,8 @@ class EndInTime:
 
     def measured(self, start: Speller, room: int) -> EndInTime:
         """For the grammar of this empty answer."""
-        longest, growth, steps = 0, 1, 0
+        ways: dict[tuple[int, ...], None] = {}
+        growth, steps = 1, 0
         rng = np.random.default_rng(0)
         while steps < MEASURED:
             speller, before = start.copy(), 0
@@ -105,11 +109,19 @@ class EndInTime:
                 token = int(rng.choice(ids)) if len(ids) else self.vocabulary.end
                 if token == self.vocabulary.end or not speller.take(token):
                     break
-                need = len(self.closed(speller, room) or ())
-                growth = max(growth, need - before + 1) if step else growth
-                longest, before = max(longest, need), need
-        growth = round(MORE * growth) + LONGEST_REST
-        return replace(self, tail=longest + 2 * growth, growth=growth)
+                way = self.closed(speller, room) or []
+                ways.setdefault(tuple(way))
+                growth = max(growth, len(way) - before + 1) if step else growth
+                before = len(way)
+        known = sorted((way for way in ways if way), key=len)
+        longest = len(known[-1]) if known else 0
+        return replace(
+            self,
+            # An end is never further away than from the worst place.
+            tail=round(MORE * longest) + LONGEST_REST + 1,
+            growth=round(MORE * growth) + LONGEST_REST,
+            known=tuple(known[:: max(1, len(known) // KNOWN)]),
+        )
 
     def dead_end(self, start: Speller, room: int) -> list[int] | None:
         """The tokens of a random answer that cannot go on, where one of several is met."""
@@ -171,12 +183,12 @@ class EndInTime:
                 phrase = ()
             if len(taken) + len(stretch) > limit:
                 return None
-            for certain in stretch or [token]:
-                taken.append(certain)
-                if certain == self.vocabulary.end:
-                    return taken if len(taken) <= limit else None
-                if not speller.take(certain):
-                    return None
+            steps = stretch or [token]
+            taken += steps
+            if steps[-1] == self.vocabulary.end:
+                return taken if len(taken) <= limit else None
+            if not speller.take_all(steps):
+                return None
         return None
 
     def _search(self, speller: Speller, limit: int, tries: int) -> list[int] | None:
@@ -205,7 +217,7 @@ class EndInTime:
                 if length + len(step) >= limit:
                     continue  # and the end token comes after it
                 after = at.copy()
-                if all(after.take(token) for token in step):
+                if after.take_all(step):
                     made += 1
                     heapq.heappush(waiting, (length + len(step), made, [*taken, *step], after))
         return [] if waiting else None
@@ -239,15 +251,18 @@ class EndInTime:
             return bits, way
         tried = self._candidates(ids)
         known = [rest for rest in (way, way[1:]) if rest]
-        good = {way[0], *(token for token in tried if self._ends(speller, token, left, known))}
+        good = np.array([token for token in tried if self._ends(speller, token, left, known)], dtype=np.int64)
         if len(ids) > len(tried):  # those of a kind with one that was tried
             kinds = self._habit(len(ids)).kinds
-            return packed(ids[np.isin(kinds[ids], kinds[sorted(good)])], len(self.vocabulary)), way
-        return packed(sorted(good), len(self.vocabulary)), way
+            good = ids[np.isin(kinds[ids], kinds[good])]
+        return packed(np.append(good, way[0]), len(self.vocabulary)), way
 
     def _way(self, speller: Speller, left: int, hint: Sequence[int]) -> list[int] | None:
         """A way to an end within `left`."""
-        known = list(hint) if 0 < len(hint) <= left and speller.fits(hint) else None
+        ways = (hint, hint[1:], *self.known)
+        known = next((list(way) for way in ways if 0 < len(way) <= left and speller.fits(way)), None)
+        if known is not None and len(known) + self.growth < left:
+            return known
         closed = self.closed(speller, left if known is None else len(known) - 1)
         return closed or known or self._search(speller, left, BRIEF) or None
 

@@ -73,7 +73,7 @@ class Grammars:
             # What may be said can depend on the prompt.
             prompt = self._prompts[key] if key in self._prompts else self._codec.prompt_of(key)
             start = self._rules(form).start(prompt)
-            return self._kept((form, start.at), lambda: self._spelt(form, start))
+            return self._kept((form, start.station.at), lambda: self._spelt(form, start))
         return self._kept(form, lambda: self._spelt(form, self._start(form, "")))
 
     def form_of_prompt(self, ids: Sequence[int]) -> Form | None:

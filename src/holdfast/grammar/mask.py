@@ -10,7 +10,7 @@ in tokens that reach from one text into the next.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, Self
 
 from holdfast.errors import HoldfastError, OwnCodeError
@@ -52,8 +52,8 @@ class MaskRules:
 
     def __init__(self, mask: Mask, name: str, vocabulary: Vocabulary, trie: Trie) -> None:
         self._mask, self.name, self.vocabulary, self._trie = mask, name, vocabulary, trie
-        self.after = lru_cache(MOST_KEPT)(self._after)
-        self.bits = lru_cache(MOST_KEPT)(self._bits)
+        self._stations: dict[Places, Station] = {}
+        self._after = lru_cache(MOST_KEPT)(self._after_byte)
         self._texts = lru_cache(MOST_KEPT)(self._texts_of)
 
     @classmethod
@@ -74,7 +74,19 @@ class MaskRules:
         begun: set[Place] = {(state, b"")}
         if self.vocabulary.drops_space:
             begun.add((_Spaced(state), b""))
-        return Masked(self, frozenset(begun))
+        return Masked(self.station(frozenset(begun)))
+
+    def station(self, at: Places) -> Station:
+        """Where an answer stands that is in these places."""
+        if len(self._stations) > MOST_KEPT:
+            self._stations.clear()  # those that answers stand at stay
+        return self._stations.setdefault(at, Station(self, at))
+
+    def after(self, at: Places, token: int) -> Station | None:
+        """Where a token leads; None where it cannot come."""
+        for byte in self.vocabulary.pieces[token]:
+            at = self._after(at, byte)
+        return self.station(at) if at and self.vocabulary.pieces[token] else None
 
     def _asked(self, what: str, *given: Any) -> Hashable:
         """The state that the mask's own code gives."""
@@ -99,7 +111,7 @@ class MaskRules:
             raise HoldfastError(f"The mask {self.name} allows {wrong[0]!r} after {state!r}, which is no text.")
         return {text.encode("utf-8", errors="replace"): text for text in texts}
 
-    def _after(self, at: Places, byte: int) -> Places:
+    def _after_byte(self, at: Places, byte: int) -> Places:
         """Where a further byte leads."""
         found: set[Place] = set()
         for state, written in at:
@@ -112,14 +124,15 @@ class MaskRules:
                     found.add((state, longer))
         return frozenset(found)
 
-    def _bits(self, at: Places) -> bytes:
+    def bits(self, at: Places) -> bytes:
+        """The tokens that may come next, and the end token where the answer may end."""
         ids = [self.vocabulary.end] if any(not w and b"" in self._texts(state) for state, w in at) else []
         waiting: list[tuple[Trie, Places]] = [(self._trie, at)]
         while waiting:
             node, here = waiting.pop()
             ids += node.get(None, ())
             for byte, further in node.items():
-                if byte is not None and (there := self.after(here, byte)):
+                if byte is not None and (there := self._after(here, byte)):
                     waiting.append((further, there))
         return packed(ids, len(self.vocabulary))
 
@@ -137,51 +150,75 @@ class _Spaced:
         return hash((_Spaced, self.state))
 
 
-class Masked:
-    """How far an answer has come under a mask."""
+class Station:
+    """Where answers may stand: what may come next, and where each token leads, found out when it is first asked for."""
 
     def __init__(self, rules: MaskRules, at: Places) -> None:
         self.rules, self.at = rules, at
+        self._after: dict[int, Station | None] = {}
+
+    @cached_property
+    def bits(self) -> bytes:
+        """The tokens that may come next."""
+        return self.rules.bits(self.at)
+
+    @cached_property
+    def stretch(self) -> list[int]:
+        """The tokens that have to come next, one after the other."""
+        here, found = self, list[int]()
+        size, end = len(self.rules.vocabulary), self.rules.vocabulary.end
+        while len(found) < LONGEST_STRETCH and int.from_bytes(here.bits, "little").bit_count() == 1:
+            found.append(int(places(here.bits, size)[0]))
+            after = None if found[-1] == end else here.after(found[-1])
+            if after is None:
+                break
+            here = after
+        return found
+
+    def after(self, token: int) -> Station | None:
+        """Where a token leads; None where it cannot come."""
+        if token not in self._after:
+            self._after[token] = self.rules.after(self.at, token)
+        return self._after[token]
+
+
+class Masked:
+    """How far an answer has come under a mask."""
+
+    def __init__(self, station: Station) -> None:
+        self.station = station
 
     def copy(self) -> Masked:
-        return Masked(self.rules, self.at)
+        return Masked(self.station)
 
     def bits(self) -> bytes:
-        return self.rules.bits(self.at)
+        return self.station.bits
 
     @classmethod
     def bits_of(cls, spellers: Sequence[Self]) -> list[bytes]:
         return [speller.bits() for speller in spellers]
 
     def stretch(self) -> list[int]:
-        ahead, found = self.copy(), list[int]()
-        size, end = len(self.rules.vocabulary), self.rules.vocabulary.end
-        while len(found) < LONGEST_STRETCH:
-            bits = ahead.bits()
-            if int.from_bytes(bits, "little").bit_count() != 1:
-                break
-            found.append(int(places(bits, size)[0]))
-            if found[-1] == end:
-                break
-            ahead.take(found[-1])
-        return found
+        return self.station.stretch
 
     def take(self, token: int) -> bool:
-        for byte in self.rules.vocabulary.pieces[token]:
-            self.at = self.rules.after(self.at, byte)
-        return bool(self.at)
+        after = self.station.after(token)
+        if after is not None:
+            self.station = after
+        return after is not None
 
     def take_all(self, tokens: Sequence[int]) -> bool:
         return all(self.take(token) for token in tokens)
 
     def fits(self, tokens: Sequence[int]) -> bool:
-        ahead = self.copy()
-        for token in tokens:
-            bits = ahead.bits()
-            if not bits[token >> 3] >> (token & 7) & 1:
+        here, end = self.station, self.station.rules.vocabulary.end
+        for place, token in enumerate(tokens):
+            if token == end:
+                return place == len(tokens) - 1 and bool(here.bits[end >> 3] >> (end & 7) & 1)
+            after = here.after(token)
+            if after is None:
                 return False
-            if token != self.rules.vocabulary.end:
-                ahead.take(token)
+            here = after
         return True
 
 
