@@ -11,10 +11,10 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from tokenizers_of_kinds import KINDS, answer, byte_level, characters, everything_said, sentencepiece
+from tokenizers_of_kinds import KINDS, answer, byte_level, characters, everything_said, sentencepiece, sets_of
 
 from holdfast.grammar.grammars import Grammars
-from holdfast.grammar.walk import Grammar, OffGrammar, allowed_rows, sets_of
+from holdfast.grammar.walk import Grammar, OffGrammar, allowed_rows
 from holdfast.models.codec import Codec
 
 BOXES = {

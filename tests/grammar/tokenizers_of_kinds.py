@@ -1,6 +1,6 @@
 """Small tokenizers of the kinds that models come with, and of kinds whose text is not the joining of its tokens.
 
-And answers in them: one drawn evenly, and all that there are.
+And answers in them: one drawn evenly, all that there are, the sets that one was drawn from.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from holdfast.grammar.walk import Grammar
@@ -118,3 +119,12 @@ def everything_said(grammar: Grammar, codec: Codec) -> set[str]:
             else:
                 waiting.append([*tokens, token])
     return found
+
+
+def sets_of(grammar: Grammar, tokens: Sequence[int]) -> list[Tensor]:
+    """The set that each token of an answer was drawn from, in order."""
+    walk, sets = grammar.begin(), []
+    for token in tokens:
+        sets.append(walk.allowed())
+        walk.take(token)
+    return sets

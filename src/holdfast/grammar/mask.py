@@ -99,34 +99,35 @@ class MaskRules:
             ) from error
         return state
 
-    def _texts_of(self, state: Hashable) -> dict[bytes, str]:
-        """The texts that may follow a state, by their bytes."""
+    def _texts_of(self, state: Hashable) -> tuple[dict[bytes, str], frozenset[bytes]]:
+        """The texts that may follow a state, by their bytes; and all that they begin with and are not yet whole."""
         if isinstance(state, _Spaced):
-            return {b" ": " "}
+            return {b" ": " "}, frozenset()
         try:
             texts = tuple(dict.fromkeys(self._mask.allowed(state)))
         except Exception as error:
             raise OwnCodeError(f"The mask {self.name} failed in allowed({state!r})", error) from error
         if wrong := [text for text in texts if not isinstance(text, str)]:
             raise HoldfastError(f"The mask {self.name} allows {wrong[0]!r} after {state!r}, which is no text.")
-        return {text.encode("utf-8", errors="replace"): text for text in texts}
+        whole = {text.encode("utf-8", errors="replace"): text for text in texts}
+        return whole, frozenset(text[:length] for text in whole for length in range(1, len(text)))
 
     def _after_byte(self, at: Places, byte: int) -> Places:
         """Where a further byte leads."""
         found: set[Place] = set()
         for state, written in at:
             longer = written + bytes([byte])
-            for whole, text in self._texts(state).items():
-                if whole == longer:
-                    follows = state.state if isinstance(state, _Spaced) else self._asked("next", state, text)
-                    found.add((follows, b""))
-                elif whole.startswith(longer):
-                    found.add((state, longer))
+            texts, beginnings = self._texts(state)
+            if longer in texts:
+                follows = state.state if isinstance(state, _Spaced) else self._asked("next", state, texts[longer])
+                found.add((follows, b""))
+            if longer in beginnings:
+                found.add((state, longer))
         return frozenset(found)
 
     def bits(self, at: Places) -> bytes:
         """The tokens that may come next, and the end token where the answer may end."""
-        ids = [self.vocabulary.end] if any(not w and b"" in self._texts(state) for state, w in at) else []
+        ids = [self.vocabulary.end] if any(not w and b"" in self._texts(state)[0] for state, w in at) else []
         waiting: list[tuple[Trie, Places]] = [(self._trie, at)]
         while waiting:
             node, here = waiting.pop()

@@ -113,23 +113,3 @@ def allowed_rows(walks: Sequence[Walk], width: int = 0) -> Tensor:
     rows_AV = torch.stack([walk.allowed() for walk in walks]) if kind is None else kind.together(walks)
     beyond = width - rows_AV.shape[-1]
     return torch.nn.functional.pad(rows_AV, (0, beyond)) if beyond > 0 else rows_AV
-
-
-def sets_of(grammar: Grammar, tokens: Sequence[int]) -> list[Tensor]:
-    """The set that each token of an answer was drawn from, in order."""
-    walk, sets = grammar.begin(), []
-    for token in tokens:
-        sets.append(walk.allowed())
-        walk.take(token)
-    return sets
-
-
-def spells(grammar: Grammar, tokens: Sequence[int]) -> bool:
-    """Whether these tokens can be an answer or the beginning of one."""
-    walk = grammar.begin()
-    try:
-        for token in tokens:
-            walk.take(token)
-    except OffGrammar:
-        return False
-    return True
