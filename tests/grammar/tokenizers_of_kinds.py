@@ -5,6 +5,7 @@ And answers in them: one drawn evenly, all that there are, the sets that one was
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
