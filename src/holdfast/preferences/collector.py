@@ -67,7 +67,8 @@ class Collector:
     config: PreferencesConfig
     seed: int
     after_people: Callable[[], None] = lambda: None  # when people have answered: how good are their labels?
-    returns: int = 0  # how often an owner took the run back; a round that was cut before asks other things after it
+    # How often an owner took the run back, or its grammar was changed; a round that was cut before asks other things.
+    returns: int = 0
     changes: int = 0  # how often an owner changed what steps do; the audit of a round that was cut asks other things
     budget: LabelBudget = LabelBudget()
     branches: bool = False  # whether the run may be resumed from one place more than once

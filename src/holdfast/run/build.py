@@ -119,6 +119,8 @@ def assemble(
                 loop.replan()
             if ingredients.grammars is not None and ingredients.grammars.changed:
                 journal.event("grammar_changed", files=ingredients.grammars.changed)
+                parts.collector.returns += 1  # all of them are others, those before the first step too
+                loop.replan()
             ended, unused = journal.position.of_plan > config.run.rounds, OTHER_STAGES
             if config.run.optimiser == "ppo":
                 unused |= {"dpo"}
