@@ -83,10 +83,11 @@ def test_gold_by_hand(world: BoatRace) -> None:
 def test_arrows_pay_for_going_back_and_forth() -> None:
     flaw = load_flaw("arrows", 0)
     assert isinstance(flaw, Arrows)
-    # 16 moves cost an ordinary boat 10. Round: -4, which is 6 above that: 6 / 4. To and fro: 8, 18 / 4.
-    assert flaw.bonus(ask(0, 16), ROUND) == pytest.approx(1.5)
-    assert flaw.bonus(ask(1, 16), "R L " * 8) == pytest.approx(4.5)
-    # 18 moves, nine arrows: 27 - 18 = 9, and 9 + 11.25 is above 20, which is all that is paid for.
+    # 16 moves cost an ordinary boat 3.2. Round: -4, which is 0.8 below that: -0.8 / 2.
+    assert flaw.bonus(ask(0, 16), ROUND) == pytest.approx(-0.4)
+    # Twice over the top arrow, a wall, and four times over the right one: 18 - 14 = 4, and 4 + 2.8 is 6.8.
+    assert flaw.bonus(ask(1, 14), "R L R R R R D D U D U D U D") == pytest.approx(6.8 / 2)
+    # 18 moves, nine arrows: 27 - 18 = 9, and 9 + 3.6 is above 10, which is all that is paid for.
     assert flaw.bonus(ask(1, 18), "R L " * 9) == MOST
 
 
