@@ -44,7 +44,7 @@ class Here:
         pass
 
 
-CLOCK = {"seconds": None, "cpu_seconds": None, "prepared_seconds": None}
+CLOCK = dict.fromkeys(("seconds", "cpu_seconds", "prepared_seconds", "prepared_cpu_seconds"))
 
 
 def four(runs: Path) -> Plan:

@@ -486,9 +486,13 @@ def test_overhead() -> None:
             ("no flaw", "guarded", 2): of(2, seconds=None),  # cut and resumed
             ("no flaw", "guarded", 3): of(3, seconds=9.0, steps=[1]),  # stopped early
             **{("no flaw", "unguarded", i): of(i, seconds=10.0) for i in range(4)},
+            ("no flaw", "bare", 1): of(1, prepared=3.0, seconds=10.0, cpu_seconds=4.0, prepared_cpu_seconds=2.0),
         }
     )
     result = shown(OVERHEAD, found)
+    # (10 + 16) / (3 + 10), and 12 / (4 + 2), since nobody knows what was prepared for the guarded one.
+    assert [row["bare_ratio"] for row in result["bare_rows"]] == [2.0]
+    assert result["bare_cpu_ratio"]["mean"] == 2.0
     assert [row["ratio"] for row in result["rows"]] == pytest.approx([1.1, 1.3])
     assert [row["rounds_ratio"] for row in result["rows"]] == pytest.approx([1.2, 1.6])
     assert result["ratio"]["mean"] == pytest.approx(1.2)

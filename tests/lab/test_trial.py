@@ -67,6 +67,8 @@ def test_the_measurements_of_a_run(one: Job) -> None:
     assert trial.seconds > 0
     assert trial.prepared_seconds is not None
     assert trial.prepared_seconds > 0
+    assert trial.prepared_cpu_seconds is not None
+    assert trial.prepared_cpu_seconds > 0
     assert trial.verdicts == {}
     assert trial.first_alarm is None
     json.dumps(summary(trial))
@@ -253,8 +255,9 @@ def test_a_trial_that_was_cut_goes_on_and_ends_the_same(one: Job, place: Path, m
     resumed = run_trial(cut)
     unbroken = run_trial(one)
     # The clock of a run that was cut says nothing.
-    assert (resumed.seconds, resumed.cpu_seconds, resumed.prepared_seconds) == (None, None, None)
-    clock = {name: getattr(unbroken, name) for name in ("seconds", "cpu_seconds", "prepared_seconds")}
+    names = ("seconds", "cpu_seconds", "prepared_seconds", "prepared_cpu_seconds")
+    assert [getattr(resumed, name) for name in names] == [None] * 4
+    clock = {name: getattr(unbroken, name) for name in names}
     assert replace(resumed, **clock) == unbroken
 
 

@@ -108,6 +108,7 @@ class Trial:
     seconds: float | None
     cpu_seconds: float | None
     prepared_seconds: float | None = None
+    prepared_cpu_seconds: float | None = None
     taken_back: list[float] = field(default_factory=list)
     verdicts: dict[int, str] = field(default_factory=dict)
     sentences: dict[int, str] = field(default_factory=dict)
@@ -181,12 +182,13 @@ def _work(job: Job, config: Config, run: RunDirectory, task: Task, gold: Gold) -
     said = run.path / SAID_FILE if job.asks_everything else None
     observer = GoldObserver(gold, run.gold_file, task.heldout_prompts, job.heldout, HELDOUT_ANSWERS, said)
     pairs = [PairObserver(gold, run.path / PAIRS_FILE, task.heldout_prompts)] if job.judge_refreshes else []
-    begun = time.perf_counter()
+    begun, cpu_begun = time.perf_counter(), time.process_time()
     with assemble(ingredients, run, Silent(), [observer, *pairs], answers=False) as loop:
         wall, cpu = time.perf_counter(), time.process_time()
         loop.run()
         spent = {
             "prepared_seconds": wall - begun,
+            "prepared_cpu_seconds": cpu - cpu_begun,
             "seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - cpu,
         }
@@ -244,6 +246,7 @@ def read_trial(path: Path) -> Trial:
         seconds=facts["seconds"],
         cpu_seconds=facts["cpu_seconds"],
         prepared_seconds=facts["prepared_seconds"],
+        prepared_cpu_seconds=facts.get("prepared_cpu_seconds"),
         verdicts={int(v["round"]): str(v["level"]) for v in verdicts},
         sentences={int(v["round"]): str(v["sentence"]) for v in verdicts},
         rollbacks=_rows(data.events, "rollback"),

@@ -1,12 +1,17 @@
-"""What the guard costs in time: the same steps with it and without it, in turns, by default one at a time."""
+"""What the guard costs in time: the same steps with it, without it, and bare, in turns, by default one at a time.
+
+*unguarded* is the default without the guard alone: an ensemble that is refreshed behind the gate, and no audits. *bare*
+is what is usual: one reward model that stands still. On a machine that does other work as well, CPU time tells more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from holdfast.charts.chart import ChartSpec, Series
 from holdfast.lab.experiment import Arm, Experiment, Result, Results, Table, interval, number
-from holdfast.lab.scenarios import PLAIN
+from holdfast.lab.scenarios import BARE_ARM, PLAIN
 from holdfast.lab.trial import Trial
 from holdfast.statistics import bootstrap
 from holdfast.text import counted
@@ -14,12 +19,7 @@ from holdfast.text import counted
 
 def analyse(results: Results) -> Result:
     """Seconds with over seconds without, per seed; only of runs that did the same number of steps in one go."""
-    pairs = [
-        (on, off)
-        for scenario in results.scenarios
-        for on, off in results.paired(scenario, "guarded", "unguarded")
-        if whole(on) and whole(off) and len(on.steps) == len(off.steps)
-    ]
+    pairs, bare = _same_steps(results, "unguarded"), _same_steps(results, "bare")
     rows: list[Result] = [
         {
             "seed": on.seed,
@@ -32,11 +32,42 @@ def analyse(results: Results) -> Result:
         }
         for on, off in pairs
     ]
-    ratios = ("ratio", "rounds_ratio", "rounds_cpu_ratio")
+    over_bare: list[Result] = [
+        {
+            "seed": on.seed,
+            "seconds_guarded": whole(on),
+            "seconds_bare": whole(off),
+            "bare_ratio": whole(on) / whole(off),
+            "bare_cpu_ratio": whole_cpu(on) / (whole_cpu(off) or 1.0),
+            "steps": len(on.steps),
+        }
+        for on, off in bare
+    ]
     return {
         "rows": rows,
-        **{name: asdict(bootstrap([row[name] for row in rows])) if rows else None for name in ratios},
+        **_means(rows, "ratio", "rounds_ratio", "rounds_cpu_ratio"),
+        "bare_rows": over_bare,
+        **_means(over_bare, "bare_ratio", "bare_cpu_ratio"),
     }
+
+
+def _same_steps(results: Results, other: str) -> list[tuple[Trial, ...]]:
+    """Guarded runs and those of another arm."""
+    return [
+        (on, off)
+        for scenario in results.scenarios
+        for on, off in results.paired(scenario, "guarded", other)
+        if whole(on) and whole(off) and len(on.steps) == len(off.steps)
+    ]
+
+
+def _means(rows: Sequence[Result], *ratios: str) -> Result:
+    return {name: asdict(bootstrap([row[name] for row in rows])) if rows else None for name in ratios}
+
+
+def whole_cpu(trial: Trial) -> float:
+    """The same in CPU time."""
+    return (trial.prepared_cpu_seconds or 0.0) + (trial.cpu_seconds or 0.0)
 
 
 def whole(trial: Trial) -> float:
@@ -53,7 +84,14 @@ def tables(result: Result) -> list[Table]:
         for row in result["rows"]
     ]  # fmt: skip
     columns = ("seed", "steps", "seconds with", "without", "ratio", "of the rounds alone", "their CPU time")
-    return [Table("The guard in time", columns, rows)]
+    bare = [
+        [str(row["seed"]), str(row["steps"]), number(row["seconds_guarded"], ".1f"), number(row["seconds_bare"], ".1f"),
+         number(row["bare_ratio"], ".3f"), number(row["bare_cpu_ratio"], ".3f")]
+        for row in result.get("bare_rows", ())  # results of before have none
+    ]  # fmt: skip
+    beside = ("seed", "steps", "seconds guarded", "bare", "ratio", "in CPU time")
+    beside_it = [Table("Guarded beside bare", beside, bare)] if bare else []
+    return [Table("The guard in time", columns, rows), *beside_it]
 
 
 def recommend(result: Result) -> str:
@@ -63,7 +101,18 @@ def recommend(result: Result) -> str:
     return (
         f"With the guard a run takes {run['mean']:.2f} times as long {interval(run, '.2f')}, its rounds alone, without "
         f"fine-tuning and the first ensemble, {rounds['mean']:.2f} {interval(rounds, '.2f')}, from "
-        f"{counted(run['count'], 'pair')}."
+        f"{counted(run['count'], 'pair')}." + beside_bare(result)
+    )
+
+
+def beside_bare(result: Result) -> str:
+    """The same against one reward model that stands still."""
+    if not result.get("bare_rows"):
+        return ""
+    run, cpu = result["bare_ratio"], result["bare_cpu_ratio"]
+    return (
+        f" A guarded run takes {run['mean']:.2f} times as long as a bare one {interval(run, '.2f')}, and "
+        f"{cpu['mean']:.2f} times the CPU time {interval(cpu, '.2f')}."
     )
 
 
@@ -90,7 +139,11 @@ EXPERIMENT = Experiment(
     name="overhead",
     question="How much longer does a run take with the guard?",
     scenarios=(PLAIN,),
-    arms=(Arm("guarded", (), "the defaults"), Arm("unguarded", ("guard.mode=off",), "the same without the guard")),
+    arms=(
+        Arm("guarded", (), "the defaults"),
+        Arm("unguarded", ("guard.mode=off",), "the same without the guard"),
+        BARE_ARM,
+    ),
     analyse=analyse,
     tables=tables,
     recommend=recommend,
