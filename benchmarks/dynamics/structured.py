@@ -1,20 +1,22 @@
 """Answers under a grammar, on the worlds whose answers are JSON: what it gives, what it costs, and what it does not do.
 
-worlds      layout and forecast with their grammars and without, by the same seeds; and with log-probs over the whole
-            vocabulary under the same grammar, which is how it is usually done
-validator   a validator of layouts as the only reward: bare and guarded
+layout, forecast   each world with its grammar and without, by the same seeds; and with log-probs over the whole
+                   vocabulary under the same grammar, which is how it is usually done
+validator          a validator of layouts as the only reward: bare and guarded
 
-python -m benchmarks structured                    writes benchmarks/results/structured-worlds.json, -validator.json
-python -m benchmarks structured --part validator   one of them (and its figures)
+python -m benchmarks structured                    writes benchmarks/results/structured-*.json and figures
+python -m benchmarks structured --part validator   one of them
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -163,12 +165,12 @@ def world_charts(result: Mapping[str, Any]) -> list[ChartSpec]:
     ]
 
 
-def line(arm: str, curves: Sequence[Sequence[float]], colour: int) -> Series:
-    """A curve over rounds; one that stopped early stays where it was."""
+def line(arm: str, curves: Sequence[Sequence[float]], colour: int, first: int = 0) -> Series:
+    """A curve over rounds from the first one on; one that stopped early stays where it was."""
     length = max(map(len, curves))
     columns = list(zip(*([*curve, *[curve[-1]] * (length - len(curve))] for curve in curves), strict=True))
     return Series(
-        arm, list(range(length)), [fmean(c) for c in columns], colour, dots=True,
+        arm, list(range(first, first + length)), [fmean(c) for c in columns], colour, dots=True,
         low=[min(c) for c in columns], high=[max(c) for c in columns],
     )  # fmt: skip
 
@@ -180,7 +182,10 @@ def curves(shown: Sequence[Mapping[str, str]]) -> list[ChartSpec]:
         quantity = quantity_of(each["prompt"])
         told = {"truth": quantity.truth()}
         told |= {when: values for when in ("before", "after") if (values := read_forecast(each[when])) is not None}
-        lines = [Series(name, list(quantity.points), ys, n, dots=True) for n, (name, ys) in enumerate(told.items())]
+        lines = [
+            Series(name, list(quantity.points), ys, n, dots=True, bare=True)
+            for n, (name, ys) in enumerate(told.items())
+        ]
         described = each["prompt"].partition("; at ")[0]
         charts.append(ChartSpec(described, "The probability of at most so many.", "", lines, x_label=""))
     return charts
@@ -195,8 +200,10 @@ def pages(shown: Sequence[Mapping[str, str]]) -> str:
             drawn.append(f'<text x="{n * wide + 8}" y="{14 + 14 * row}">{escape(text)}</text>')
         for row, when in enumerate(("before", "after")):
             picture = layout_svg(read_layout(each[when] if read_boxes(each[when]) is not None else "[]"))
-            place = f'x="{n * wide}" y="{36 + row * high}" width="{wide}" height="{high}"'
-            drawn.append(picture.replace("<svg ", f"<svg {place} ", 1))
+            # Where it stands takes the place of its own size.
+            place = f'x="{n * wide}" y="{36 + row * high}" width="{wide - 20}" height="{high - 20}"'
+            head, _, rest = picture.partition(">")
+            drawn.append(f"{re.sub(' (width|height)=.[^ ]*', '', head)} {place}>{rest}")
     size = f"0 0 {wide * len(shown)} {36 + 2 * high}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" font-family="sans-serif" font-size="9" fill="#777">'
@@ -227,15 +234,15 @@ def tell_world(result: Mapping[str, Any]) -> None:
         )
 
 
-def worlds(seeds: range, runs: Path) -> None:
-    results = [measure_world(world, seeds, runs) for world in READERS]
-    for result in results:
-        tell_world(result)
-    keep("structured-worlds", {"worlds": results})
-    keep_figure("structured-worlds", [chart for result in results for chart in world_charts(result)], columns=2)
-    layouts, forecasts = (result["shown"] for result in results)
-    keep_figure("structured-forecasts", curves(forecasts), columns=2)
-    write_atomic(RESULTS / "structured-layouts.svg", pages(layouts).encode())
+def world(name: str, seeds: range, runs: Path) -> None:
+    result = measure_world(name, seeds, runs)
+    tell_world(result)
+    keep(f"structured-{name}", result)
+    keep_figure(f"structured-{name}", world_charts(result))
+    if name == "layout":
+        write_atomic(RESULTS / "structured-pages.svg", pages(result["shown"]).encode())
+    else:
+        keep_figure("structured-curves", curves(result["shown"]), columns=2)
 
 
 # ---- a validator as the only reward
@@ -315,24 +322,34 @@ def validator(seeds: range, runs: Path) -> None:
     keep("structured-validator", result)
     curves = result["trials"]
     about = f"Mean of {len(result['pairs'])} seeds, with the lowest and the highest."
-    reward = [line(arm, [t["proxy"] for t in trials], n) for n, (arm, trials) in enumerate(curves.items())]
+    reward = [line(arm, [t["proxy"] for t in trials], n, first=1) for n, (arm, trials) in enumerate(curves.items())]
     gold = [line(arm, [t["heldout"] for t in trials], n) for n, (arm, trials) in enumerate(curves.items())]
     keep_figure(
         "structured-validator",
         [
-            ChartSpec("What the validator pays", about, "", reward, x_label="round"),
+            ChartSpec(
+                "The reward: the validator's, and the corrective's once there is one",
+                about,
+                "",
+                reward,
+                x_label="round",
+            ),
             ChartSpec("What the layouts are worth", about, "gold", gold, x_label="round"),
         ],
     )
 
 
-PARTS = {"worlds": (worlds, 5), "validator": (validator, 10)}
+PARTS: Mapping[str, tuple[Callable[[range, Path], None], int]] = {
+    "layout": (partial(world, "layout"), 5),
+    "forecast": (partial(world, "forecast"), 5),
+    "validator": (validator, 10),
+}
 
 
 def main(words: Sequence[str]) -> None:
     parser = parser_of("structured", __doc__)
     parser.add_argument("--part", choices=sorted(PARTS), help="one of them alone")
-    parser.add_argument("--seeds", type=int, help="how many (worlds 5, validator 10)")
+    parser.add_argument("--seeds", type=int, help="how many (5, validator 10)")
     parser.add_argument("--first-seed", type=int, default=1000, help="the first (1000; those below are for tuning)")
     parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
     args = parser.parse_args(words)
