@@ -85,7 +85,7 @@ def made(kind: str, count: int, number: int) -> list[Asked]:
 
     @seed(number)
     @settings(
-        max_examples=20 * count, phases=[Phase.generate], database=None, deadline=None,
+        max_examples=2 * count, phases=[Phase.generate], database=None, deadline=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(KINDS[kind])
@@ -105,7 +105,7 @@ def byte_level(size: int) -> Codec:
         vocab_size=size, special_tokens=["<pad>", "<eos>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )  # fmt: skip
-    texts = [asked.written for asked in made("schema", 200, 0)]
+    texts = [asked.written for asked in made("schema", 60, 0)]
     tokenizer.train_from_iterator(texts, trainer)
     return Codec(PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"))
 
