@@ -31,6 +31,7 @@ TARGETS = {
     "requests": "requests to serve and serve-reward",
     "replies": "replies to judge, vLLM and reward clients",
     "drawings": "answers drawn for pages and terminals",
+    "grammars": "grammars, compiled and answered under",
 }
 CAMPAIGN = ROOT / "tests" / "fuzz" / "campaign.py"
 SIDE_BY_SIDE = 2

@@ -94,6 +94,7 @@ def test_each_prompt_by_its_row() -> None:
         ('{"const":9223372036854775808}', "more than 64 bits"),
         ('{"enum":[1,NaN]}', "NaN is no number of JSON"),
         ("choices:a|bé", "after 'b' it has no token"),
+        ("regex:(yesé|no)( [0-9]+)?", "after 'yes' it has no token"),
         ("column:how", "The column how of the prompt 'q' is empty"),
         ("regex:é{2}", "cannot be met"),
         ("regex:[a-z]{60}", r"rollout.max_new_tokens = 40: the shortest answer found has 61 tokens"),

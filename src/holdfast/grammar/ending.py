@@ -132,9 +132,12 @@ class EndInTime:
                 ids = self.ids(speller.bits())
                 if len(ids) == 0:
                     return taken
-                taken.append(int(rng.choice(ids)))
-                if taken[-1] == self.vocabulary.end or not speller.take(taken[-1]):
+                token = int(rng.choice(ids))
+                if token == self.vocabulary.end:
                     break
+                if not speller.take(token):
+                    return taken  # what is certain to come next is a text that the tokenizer does not have
+                taken.append(token)
         return None
 
     def ids(self, bits: bytes) -> npt.NDArray[np.int64]:
