@@ -1,8 +1,8 @@
 """What a grammar costs and saves while answers are sampled, in turns, in one process on one model.
 
-64 layouts of three boxes or more, as the world's demonstrations have them, by models of the default size, of 1m and
-15m parameters, with random weights and its tokenizer, filled up to their vocabularies. Times are of the processor,
-since machines are shared. Four questions:
+64 answers to the layout world's prompts by models of the default size, of 1m and 15m parameters, fine-tuned on some of
+its demonstrations, with its tokenizer filled up to their vocabularies. Times are of the processor, since machines are
+shared. Four questions:
 
     masks       whole layouts, against the same with sets that are known beforehand
     stretches   whole layouts, with what the schema forces appended, against decoding every token of the same layouts
@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -41,10 +41,13 @@ from holdfast.models.token_sets import KeptSets
 from holdfast.randomness import generator
 from holdfast.rollout.choice import Sampling
 from holdfast.rollout.sampler import Rollout, sample
+from holdfast.track.progress import Silent
+from holdfast.train.sft import fine_tune
 from holdfast.worlds.protocol import Task
 from holdfast.worlds.registry import load_task, load_world
 
-BATCH, FIXED, ROOM = 64, 48, 96
+BATCH, FIXED, ROOM = 64, 48, 64
+SHOWN = 256  # demonstrations, once
 OPTIONS = {"prompts": 512, "demonstrations": 512, "heldout": 8}
 
 
@@ -138,8 +141,10 @@ class Layouts:
         given = SIZES[size]
         codec = _codec(task, given.vocabulary)
         lm = tiny_llama(max(given.vocabulary, codec.vocabulary), given.shape, seed=0)
-        prompts = [codec.encode_prompt(prompt) for prompt in task.prompts[:BATCH]]
-        return cls(Policy(lm), codec, prompts, {**json.loads(task.grammar), "minItems": 3})
+        policy, prompts = Policy(lm), [codec.encode_prompt(prompt) for prompt in task.prompts[:BATCH]]
+        sft = replace(given.sft, epochs=1, batch=8, warmup_steps=4)
+        fine_tune(policy, codec, task.demonstrations[:SHOWN], sft, 8192, generator(0, "sft"), Silent())
+        return cls(policy, codec, prompts, json.loads(task.grammar))
 
     def sample(self, grammar: Grammar | list[Known] | None, sampling: Sampling, eos_id: int) -> Rollout:
         under = grammar if isinstance(grammar, list) else [grammar] * len(self.prompts)

@@ -27,8 +27,10 @@ HEADROOM = 64
 class _LayerCache:
     """One layer's weights, and its part of the cache for the rows still going."""
 
-    def __init__(self, layer: FoldedLayer) -> None:
+    def __init__(self, layer: FoldedLayer, queries: int) -> None:
         self.qkv, self.o, self.gate_up, self.down = layer.all
+        self.q = self.qkv.rows(0, queries)
+        self.kv = self.qkv.rows(queries, int(self.qkv.products.weight_OI.shape[0]))
 
     def hold(self, keys_BKDT: Tensor, values_BKTD: Tensor, rows: int) -> None:
         """Views for the first `rows` rows: made when that number changes and not at every token."""
@@ -42,7 +44,7 @@ class Decoder:
     def __init__(self, trunk: FastTrunk, prompts: list[list[int]], longest: int) -> None:
         a = self.architecture = trunk.architecture
         self.trunk = trunk
-        self.layers = [_LayerCache(layer) for layer in trunk.weights.current()]
+        self.layers = [_LayerCache(layer, a.q_heads * a.head_dim) for layer in trunk.weights.current()]
         self.rows, self.column, self.last = len(prompts), max(len(p) for p in prompts), longest
         device = a.norm.device
         lengths_B = torch.tensor([len(p) for p in prompts], device=device)
@@ -127,43 +129,67 @@ class Decoder:
 
     def extend(self, tokens: list[list[int]]) -> Tensor:
         """hidden_AI after some more tokens of every row still going, at least one of each."""
-        a, rows, dim, device = self.architecture, self.rows, self.architecture.head_dim, self.architecture.norm.device
+        a, rows, device = self.architecture, self.rows, self.architecture.norm.device
         if self.ends_B is None:
             self.ends_B = torch.full((rows,), self.column, device=device)
             self._clear()
         counts_A = torch.tensor([len(own) for own in tokens], device=device)
-        most = int(counts_A.max())
-        while self.headroom < most:
+        while self.headroom < int(counts_A.max()):
             self._grow()
         starts_A = counts_A.cumsum(0) - counts_A
         row_S = torch.arange(rows, device=device).repeat_interleave(counts_A)
         within_S = torch.arange(len(row_S), device=device) - starts_A[row_S]
-        column_S = self.ends_B[row_S] + within_S
+        cells = row_S, self.ends_B[row_S] + within_S
         # Padded queries, which repeat their row's last.
-        within_AQ = torch.minimum(torch.arange(most, device=device)[None], counts_A[:, None] - 1)
-        query_AQ, padded_S = starts_A[:, None] + within_AQ, row_S * most + within_S
+        within_AQ = torch.minimum(torch.arange(int(counts_A.max()), device=device)[None], counts_A[:, None] - 1)
+        query_AQ, padded_S = starts_A[:, None] + within_AQ, row_S * within_AQ.shape[1] + within_S
         ends = max(self.column, int((self.ends_B[:rows] + counts_A).max()))
         mask = self._hidden(self.ends_B[:rows, None] + within_AQ, ends)
         turns_SC = self.turns_TC.index_select(0, self.positions_A[row_S] + within_S)
         x_SI = a.embedding.index_select(0, torch.tensor([t for own in tokens for t in own], device=device))
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             qkv_SE = self._project(x_SI, layer)
-            turn(qkv_SE, a.q_heads + a.kv_heads, dim, turns_SC)
-            q_SHD, k_SKD, v_SKD = qkv_SE.view(-1, a.heads, dim).split_with_sizes((a.q_heads, a.kv_heads, a.kv_heads), 1)
-            layer.keys_AKDT[row_S, :, :, column_S] = k_SKD
-            layer.values_AKTD[row_S, :, column_S] = v_SKD
-            q_AQKGD = q_SHD[query_AQ].view(rows, most, a.kv_heads, -1, dim)
-            q = q_AQKGD.permute(0, 2, 3, 1, 4).reshape(rows * a.kv_heads, -1, dim)
-            keys, values = layer.keys_flat.narrow(-1, 0, ends), layer.values_flat.narrow(-2, 0, ends)
-            answers = torch.bmm(torch.baddbmm(mask, q, keys).softmax(-1), values)
-            answers_AKGQD = answers.view(rows, a.kv_heads, -1, most, dim)
-            answers_SE = answers_AKGQD.permute(0, 3, 1, 2, 4).reshape(rows * most, -1).index_select(0, padded_S)
-            x_SI = self._after_attention(x_SI, answers_SE, layer)
+            turn(qkv_SE, a.q_heads + a.kv_heads, a.head_dim, turns_SC)
+            q_SHD, kv_SHD = qkv_SE.view(-1, a.heads, a.head_dim).split_with_sizes((a.q_heads, 2 * a.kv_heads), 1)
+            answers = self._answers(q_SHD[query_AQ], kv_SHD, cells, mask, layer)
+            x_SI = self._after_attention(x_SI, answers.flatten(0, 1).index_select(0, padded_S), layer)
+        # The last of a row's padded queries is its last token's, and so is the last row of the mask of each head.
+        last_mask = mask[:, within_AQ.shape[1] - 1 :: within_AQ.shape[1]]
+        x_AI = self._read_out(x_SI, starts_A + counts_A - 1, cells, last_mask, turns_SC)
         self.headroom -= ends - self.column
         self.column = ends
         self.ends_B[:rows] += counts_A
         self.positions_A[:rows] += counts_A
-        return self._norm(x_SI.index_select(0, starts_A + counts_A - 1))
+        return self._norm(x_AI)
+
+    def _read_out(
+        self, x_SI: Tensor, last_A: Tensor, cells: tuple[Tensor, Tensor], mask: Tensor, turns_SC: Tensor
+    ) -> Tensor:
+        """The last layer: of a row's other tokens nothing but keys and values is ever asked for."""
+        a, layer = self.architecture, self.layers[-1]
+        unit_SI = x_SI / length(x_SI, self.floor)
+        q_AE, kv_SE = layer.q(unit_SI.index_select(0, last_A)), layer.kv(unit_SI)
+        turn(q_AE, a.q_heads, a.head_dim, turns_SC.index_select(0, last_A))
+        turn(kv_SE, a.kv_heads, a.head_dim, turns_SC)
+        q_A1HD, kv_SHD = q_AE.view(-1, 1, a.q_heads, a.head_dim), kv_SE.view(-1, 2 * a.kv_heads, a.head_dim)
+        answers_AE = self._answers(q_A1HD, kv_SHD, cells, mask, layer).squeeze(1)
+        return self._after_attention(x_SI.index_select(0, last_A), answers_AE, layer)
+
+    def _answers(
+        self, q_AQHD: Tensor, kv_SHD: Tensor, cells: tuple[Tensor, Tensor], mask: Tensor, layer: _LayerCache
+    ) -> Tensor:
+        """answers_AQE of padded queries, once keys and values of all tokens are in their cells of the cache."""
+        a, (row_S, column_S) = self.architecture, cells
+        rows, most, ends = q_AQHD.shape[0], q_AQHD.shape[1], mask.shape[-1]
+        k_SKD, v_SKD = kv_SHD.split_with_sizes((a.kv_heads, a.kv_heads), 1)
+        layer.keys_AKDT[row_S, :, :, column_S] = k_SKD
+        layer.values_AKTD[row_S, :, column_S] = v_SKD
+        q_AKGQD = q_AQHD.reshape(rows, most, a.kv_heads, -1, a.head_dim).permute(0, 2, 3, 1, 4)
+        q = q_AKGQD.reshape(rows * a.kv_heads, -1, a.head_dim)
+        keys, values = layer.keys_flat.narrow(-1, 0, ends), layer.values_flat.narrow(-2, 0, ends)
+        answers = torch.bmm(torch.baddbmm(mask, q, keys).softmax(-1), values)
+        answers_AKGQD = answers.view(rows, a.kv_heads, -1, most, a.head_dim)
+        return answers_AKGQD.permute(0, 3, 1, 2, 4).reshape(rows, most, -1)
 
     def _hidden(self, last_AQ: Tensor, ends: int) -> Tensor:
         """-inf where a query may not look, behind its own place and before its row's first: [A * K, G * Q, T]."""
