@@ -300,7 +300,7 @@ def test_damage_is_told_once_and_where_it_is(run: Path, look: Look, capsys: pyte
     assert broken(found) == {"manifest.json", "pinned.json"}
     assert found["config.toml"] == found["labels"] == "note"
     main(["doctor", str(run)])
-    assert capsys.readouterr().out.count("not checked: manifest.json is damaged") == 4
+    assert capsys.readouterr().out.count("not checked: manifest.json is damaged") == 5
 
 
 def test_every_line_is_printed_whatever_one_of_them_meets(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
