@@ -186,8 +186,8 @@ def curves(shown: Sequence[Mapping[str, str]]) -> list[ChartSpec]:
             Series(name, list(quantity.points), ys, n, dots=True, bare=True)
             for n, (name, ys) in enumerate(told.items())
         ]
-        described = each["prompt"].partition("; at ")[0]
-        charts.append(ChartSpec(described, "The probability of at most so many.", "", lines, x_label=""))
+        of, described = each["prompt"].partition("; at ")[0].split("; ")
+        charts.append(ChartSpec(of, f"{described}: the probability of at most so many", "", lines, x_label=""))
     return charts
 
 
@@ -328,8 +328,8 @@ def validator(seeds: range, runs: Path) -> None:
         "structured-validator",
         [
             ChartSpec(
-                "The reward: the validator's, and the corrective's once there is one",
-                about,
+                "The reward",
+                "The validator's; guarded, after hacking, the corrective's too.",
                 "",
                 reward,
                 x_label="round",
