@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ONE_BY_ONE = 64
 # Tokens that a search for the shortest completion tries: thoroughly, once for a grammar; and on the way.
 THOROUGH, BRIEF = 20_000, 2_000
+# Tokens from which on each try takes longer, and fewer are made on the way.
+LARGE = 4096
 # A set of more than this share of the vocabulary is that of free text, where a bracket closes nothing.
 FREE_TEXT = 0.3
 # Tokens of random answers by which it is measured how much an ending takes, and by how much one token lengthens it.
@@ -267,7 +269,8 @@ class EndInTime:
         if known is not None and len(known) + self.growth < left:
             return known
         closed = self.closed(speller, left if known is None else len(known) - 1)
-        return closed or known or self._search(speller, left, BRIEF) or None
+        tries = BRIEF * LARGE // max(LARGE, len(self.vocabulary))
+        return closed or known or self._search(speller, left, tries) or None
 
     def _ends(self, speller: Speller, token: int, left: int, known: list[list[int]]) -> bool:
         """Whether an answer that goes on with a token can end within `left`; a way to do so joins the known ones."""

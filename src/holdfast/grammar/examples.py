@@ -13,19 +13,23 @@ from holdfast.grammar.form import Form
 
 # Texts of a grammar that are kept, and how long they may be.
 MOST, LONGEST = 32, 200
+# Of formats that are not closed by what closes other texts: one, and what is left of it half way.
+FORMATS = {"email": ("a@b.co", "@b.co"), "date": ("2000-01-01", "-01-01", "-01"), "time": ("00:00:00Z", ":00:00Z", "Z")}
 # What stands for a character of which many would do.
 ANY = "a"
 
 
 def examples_of(form: Form) -> list[str]:
-    """A short text for each pattern in a grammar, as it stands inside JSON where it is in a schema."""
+    """A short text for each pattern in a grammar, and for some formats of a schema what is left of one half way."""
     if form.kind == "regex":
-        patterns = [form.text]
+        patterns, formats = [form.text], list[str]()
     elif form.kind == "schema":
-        patterns = list(_patterns(json_of(form.text)))
+        schema = json_of(form.text)
+        patterns = [*_said(schema, "pattern")]
+        formats = [text for name in _said(schema, "format") for text in FORMATS.get(name, ())]
     else:
         return []
-    found = dict.fromkeys(text for pattern in patterns if (text := example(pattern)))
+    found = dict.fromkeys([text for pattern in patterns if (text := example(pattern))] + formats)
     return [text for text in found if len(text) <= LONGEST][:MOST]
 
 
@@ -37,15 +41,16 @@ def example(pattern: str) -> str:
         return ""
 
 
-def _patterns(schema: Any) -> Iterator[str]:
+def _said(schema: Any, keyword: str) -> Iterator[str]:
+    """What a schema and its parts say for a keyword."""
     if isinstance(schema, Mapping):
-        if isinstance(schema.get("pattern"), str):
-            yield schema["pattern"]
+        if isinstance(schema.get(keyword), str):
+            yield schema[keyword]
         for part in schema.values():
-            yield from _patterns(part)
+            yield from _said(part, keyword)
     elif isinstance(schema, list):
         for part in schema:
-            yield from _patterns(part)
+            yield from _said(part, keyword)
 
 
 def _of(parts: Sequence[tuple[Any, Any]]) -> str:
