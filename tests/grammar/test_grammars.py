@@ -92,6 +92,7 @@ def test_each_prompt_by_its_row() -> None:
         ('{"type":"strin"}', "Invalid type: strin"),
         ('{"type":', "is no JSON"),
         ('{"const":9223372036854775808}', "more than 64 bits"),
+        ('{"items":{"type":"number","minimum":-0.5,"exclusiveMaximum":0}}', "would let -0 pass"),
         ('{"enum":[1,NaN]}', "NaN is no number of JSON"),
         ("choices:a|bé", "after 'b' it has no token"),
         ("regex:(yesé|no)( [0-9]+)?", "after 'yes' it has no token"),

@@ -60,13 +60,14 @@ class Engine:
 
 
 def _plain(form: Form) -> str:
-    from llguidance import LLMatcher
+    from llguidance import LLMatcher, regex_to_lark
 
     match form.kind:
         case "schema":
             return str(LLMatcher.grammar_from_json_schema(form.text, defaults={"whitespace_flexible": False}))
         case "regex":
-            return str(LLMatcher.grammar_from_regex(form.text))
+            # \d is 0 to 9: what else counts as a digit differs from one Unicode version to the next.
+            return str(LLMatcher.grammar_from_lark(f"start: /{regex_to_lark(form.text, 'd')}/"))
         case "choices":
             return str(LLMatcher.grammar_from_regex("|".join(f"({_literal(c)})" for c in json_of(form.text))))
         case _:
@@ -76,7 +77,7 @@ def _plain(form: Form) -> str:
 def _composed(form: Form) -> str:
     """The same with a space before it that may be there."""
     plain = _plain(form)
-    body = {"lark_grammar": plain} if form.kind == "lark" else json.loads(plain)["grammars"][0]
+    body = {"lark_grammar": plain} if form.kind in ("lark", "regex") else json.loads(plain)["grammars"][0]
     return json.dumps({"grammars": [{"lark_grammar": AFTER_A_SPACE}, {**body, "name": "answer"}]})
 
 

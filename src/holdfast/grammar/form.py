@@ -87,7 +87,23 @@ def _schema(written: object, name: str, file: Path | None = None) -> Form:
         raise HoldfastError(f"{name} is no JSON that can be used: {error}.") from error
     if not isinstance(schema, Mapping):
         raise HoldfastError(f"{name} has to be a JSON object with a schema.")
+    if _below_zero_alone(schema):
+        raise HoldfastError(
+            f"{name} asks for a number between -1 and 0, without 0, and the engine would let -0 pass; write a maximum "
+            "such as -1e-9 in place of exclusiveMaximum."
+        )
     return Form("schema", json.dumps(schema, ensure_ascii=False), name, file)
+
+
+def _below_zero_alone(schema: object) -> bool:
+    """Whether a part of a schema has bounds that the engine does not keep."""
+    if isinstance(schema, list):
+        return any(map(_below_zero_alone, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    low = [schema[key] for key in ("minimum", "exclusiveMinimum") if isinstance(schema.get(key), int | float)]
+    unkept = schema.get("exclusiveMaximum") == 0 and any(-1 < bound < 0 for bound in low)
+    return unkept or any(map(_below_zero_alone, schema.values()))
 
 
 def _whole(digits: str) -> int:
