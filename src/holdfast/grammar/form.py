@@ -87,23 +87,28 @@ def _schema(written: object, name: str, file: Path | None = None) -> Form:
         raise HoldfastError(f"{name} is no JSON that can be used: {error}.") from error
     if not isinstance(schema, Mapping):
         raise HoldfastError(f"{name} has to be a JSON object with a schema.")
-    if _below_zero_alone(schema):
+    if _unkept(schema):
         raise HoldfastError(
-            f"{name} asks for a number between -1 and 0, without 0, and the engine would let -0 pass; write a maximum "
-            "such as -1e-9 in place of exclusiveMaximum."
+            f"{name} has an exclusive bound that is whole, with the other bound less than 1 away, and the engine would "
+            "let the bound itself pass; write minimum or maximum with the nearest number that you mean."
         )
     return Form("schema", json.dumps(schema, ensure_ascii=False), name, file)
 
 
-def _below_zero_alone(schema: object) -> bool:
-    """Whether a part of a schema has bounds that the engine does not keep."""
+def _unkept(schema: object) -> bool:
+    """Whether a part of a schema has bounds that the engine does not keep: n < x < n + 1 lets n itself pass."""
     if isinstance(schema, list):
-        return any(map(_below_zero_alone, schema))
+        return any(map(_unkept, schema))
     if not isinstance(schema, Mapping):
         return False
-    low = [schema[key] for key in ("minimum", "exclusiveMinimum") if isinstance(schema.get(key), int | float)]
-    unkept = schema.get("exclusiveMaximum") == 0 and any(-1 < bound < 0 for bound in low)
-    return unkept or any(map(_below_zero_alone, schema.values()))
+
+    def bounds(*keys: str) -> list[float]:
+        return [schema[key] for key in keys if isinstance(schema.get(key), int | float)]
+
+    above = [(n, most) for n in bounds("exclusiveMinimum") for most in bounds("maximum", "exclusiveMaximum")]
+    below = [(-n, -least) for n in bounds("exclusiveMaximum") for least in bounds("minimum", "exclusiveMinimum")]
+    leaks = any(n >= 0 and n == int(n) and n < far < n + 1 for n, far in above + below if abs(n) < 2**53)
+    return leaks or any(map(_unkept, schema.values()))
 
 
 def _whole(digits: str) -> int:
